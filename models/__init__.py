@@ -1,0 +1,1 @@
+"""Language models, their mixture, and the rescoring of N-best lists. Nothing here knows of HTTP."""

@@ -1,0 +1,301 @@
+"""A bundle: the folder that holds everything a rescoring needs, checked when it is loaded.
+
+    bundle.json                format version, models, weights, normaliser, vocabulary hash, training provenance
+    vocab.txt                  one word a line
+    NAME.kenlm                 a KenLM binary
+    NAME/config.json           sizes and classes of a neural model
+    NAME/model.safetensors     its weights
+
+Loading runs no code from the folder. Every file's SHA-256 stands in bundle.json and is checked.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from models.base import LanguageModel
+from models.errors import BundleError, InvalidWeightsError, UnknownModelError
+from models.ngram import KenLMNgram
+from models.normaliser import Normaliser
+from models.rescoring import ListLimits, Rescorer
+from models.rnnlm import ElmanLM, ElmanWeights, WordClasses
+from models.score import SCALES, Weights
+from models.vocabulary import Vocabulary
+
+FORMAT_VERSION = 1
+MANIFEST = "bundle.json"
+VOCABULARY = "vocab.txt"
+
+
+@dataclass
+class Manifest:
+    """What bundle.json says.
+
+    normaliser: the bundle's text normaliser
+    vocabulary: SHA-256 of vocab.txt
+    models:     name -> {"kind", "files": {relative path: SHA-256}, "training": provenance}
+    weights:    the default weights, or None until tuned or set
+    tuning:     how the weights were found
+    """
+
+    normaliser: Normaliser
+    vocabulary: str
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    weights: Weights | None = None
+    tuning: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest as it stands in bundle.json."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "normaliser": self.normaliser.to_json(),
+            "vocabulary": {"file": VOCABULARY, "sha256": self.vocabulary},
+            "models": self.models,
+            "weights": weights_to_json(self.weights) if self.weights else None,
+            "tuning": self.tuning,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Replace bundle.json as a whole: a reader meets the old file or the new, never half of one."""
+        temporary = folder / f".{MANIFEST}.new"
+        temporary.write_text(json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(folder / MANIFEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read and check bundle.json. Raises BundleError naming the file and the field."""
+        path = folder / MANIFEST
+        try:
+            document = json.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise BundleError(f"{folder}: no bundle here: {MANIFEST} is missing") from error
+        except (OSError, ValueError) as error:
+            raise BundleError(f"{path}: cannot be read as JSON: {error}") from error
+        try:
+            return cls._from_json(document)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BundleError(f"{path}: field {error} is missing or not of its type") from error
+        except (BundleError, InvalidWeightsError) as error:
+            raise BundleError(f"{path}: {error}") from error
+
+    @classmethod
+    def _from_json(cls, document: Any) -> "Manifest":
+        if document["format_version"] != FORMAT_VERSION:
+            raise BundleError(f"format version {document['format_version']!r}; this release reads {FORMAT_VERSION}")
+        models = document["models"]
+        for name, entry in models.items():
+            if not isinstance(entry["kind"], str) or not all(isinstance(h, str) for h in entry["files"].values()):
+                raise BundleError(f"model {name!r} is not described as a bundle describes one")
+        return cls(
+            normaliser=Normaliser.from_json(document["normaliser"]),
+            vocabulary=document["vocabulary"]["sha256"],
+            models=models,
+            weights=weights_from_json(document["weights"]) if document.get("weights") else None,
+            tuning=document.get("tuning"),
+        )
+
+
+def weights_to_json(weights: Weights) -> dict[str, Any]:
+    """Weights as JSON: the scales by name and the interpolation weights by model."""
+    return {**{name: getattr(weights, name) for name in SCALES}, "interpolation": dict(weights.interpolation)}
+
+
+def weights_from_json(document: Mapping[str, Any], base: Weights | None = None) -> Weights:
+    """Read weights; what is left out is taken from `base`, else from the defaults. An explicit 0 is honoured.
+
+    Raises InvalidWeightsError naming the field.
+    """
+    unknown = document.keys() - {*SCALES, "interpolation"}
+    if unknown:
+        raise InvalidWeightsError(f"unknown weight {min(unknown)!r}")
+    values: dict[str, Any] = {name: getattr(base, name) for name in SCALES} if base else {}
+    interpolation = document.get("interpolation", base.interpolation if base else None)
+    if not isinstance(interpolation, Mapping):
+        raise InvalidWeightsError("interpolation must map model names to weights")
+    for name, value in [*document.items(), *interpolation.items()]:
+        if name != "interpolation" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InvalidWeightsError(f"{name} must be a number")
+    values.update({name: float(value) for name, value in document.items() if name != "interpolation"})
+    return Weights(interpolation={name: float(value) for name, value in interpolation.items()}, **values)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A loaded bundle.
+
+    sha256: hash of bundle.json, which holds every file's hash: two bundles of one hash are the same
+    """
+
+    folder: Path
+    manifest: Manifest
+    rescorer: Rescorer
+    weights: Weights
+    sha256: str
+
+    def describe(self) -> dict[str, Any]:
+        """What GET /v1/models answers: models, weights, normaliser, vocabulary, hash."""
+        return {
+            "bundle": self.sha256,
+            "vocabulary": {"words": len(self.rescorer.vocabulary.words), "sha256": self.manifest.vocabulary},
+            "normaliser": self.manifest.normaliser.to_json(),
+            "models": [{"name": name, **model.describe()} for name, model in self.rescorer.models.items()],
+            "weights": weights_to_json(self.weights),
+        }
+
+
+def load_bundle(
+    folder: Path, *, device: str = "cpu", limits: ListLimits | None = None, only: tuple[str, ...] | None = None
+) -> Bundle:
+    """Load a bundle's models. Raises BundleError naming the file that is missing, changed or inconsistent.
+
+    device: "cpu", "cuda", or "auto" for CUDA where there is one
+    only:   the models to load; all when left out
+    """
+    manifest = Manifest.read(folder)
+    vocabulary = load_vocabulary(folder, manifest)
+    if only is not None and (absent := [name for name in only if name not in manifest.models]):
+        raise UnknownModelError(f"{folder}: no model named {absent[0]!r}; it has {', '.join(manifest.models)}")
+    chosen = list(only) if only is not None else list(manifest.models)
+    if not chosen:
+        raise BundleError(f"{folder}: the bundle holds no model yet; `nbest train` adds one")
+    where = choose_device(device)
+    models = {name: _load_model(folder, name, manifest.models[name], vocabulary, where) for name in chosen}
+    weights = manifest.weights
+    if weights is None or only is not None:
+        weights = Weights(interpolation={name: 1 / len(models) for name in models})
+    try:
+        weights.check_models(list(models))
+    except UnknownModelError as error:
+        raise BundleError(f"{folder / MANIFEST}: {error}") from error
+    rescorer = Rescorer(vocabulary, manifest.normaliser, models, limits or ListLimits())
+    return Bundle(folder, manifest, rescorer, weights, _sha256(folder / MANIFEST))
+
+
+def choose_device(device: str) -> torch.device:
+    """The torch device of a name. Raises BundleError when it is not to be had."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise BundleError(f"device {device!r} is asked for, but torch sees no CUDA device")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise BundleError(f"no such device: {device!r}; use auto, cpu or cuda") from error
+
+
+def set_threads(count: int) -> None:
+    """Set how many threads matrix products use in this process; 0 leaves torch's own choice."""
+    if count:
+        torch.set_num_threads(count)
+
+
+def load_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:
+    """The vocabulary of a bundle, checked against its hash."""
+    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    if vocabulary.sha256 != manifest.vocabulary:
+        raise BundleError(f"{folder / VOCABULARY}: not the vocabulary this bundle was built with (its hash differs)")
+    return vocabulary
+
+
+def create_bundle(folder: Path, normaliser: Normaliser, vocabulary: Vocabulary) -> Manifest:
+    """Start a bundle with a normaliser and a vocabulary; models are added later."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(folder / VOCABULARY)
+    manifest = Manifest(normaliser, vocabulary.sha256)
+    manifest.write(folder)
+    return manifest
+
+
+def add_kenlm(folder: Path, manifest: Manifest, name: str, training: Mapping[str, Any]) -> None:
+    """Enter the file NAME.kenlm, already written in the folder, into the bundle."""
+    _enter(folder, manifest, name, KenLMNgram.kind, training)
+
+
+def add_elman(folder: Path, manifest: Manifest, name: str, model: ElmanLM) -> None:
+    """Write a recurrent network into the folder NAME and enter it into the bundle."""
+    target = folder / name
+    target.mkdir(exist_ok=True)
+    config = {
+        "kind": ElmanLM.kind,
+        "hidden_size": model.hidden_size,
+        "classes": model.classes.count,
+        "rare_members": model.classes.rare_members,
+        "initial_state": model.initial_state,
+    }
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.weights.named().items()}
+    tensors["class_of_event"] = torch.from_numpy(model.classes.of_event)
+    save_file(tensors, target / "model.safetensors")
+    _enter(folder, manifest, name, ElmanLM.kind, model.training)
+
+
+def _files_of(kind: str, name: str) -> list[str]:
+    return [f"{name}.kenlm"] if kind == KenLMNgram.kind else [f"{name}/config.json", f"{name}/model.safetensors"]
+
+
+def _enter(folder: Path, manifest: Manifest, name: str, kind: str, training: Mapping[str, Any]) -> None:
+    files = {file: _sha256(folder / file) for file in _files_of(kind, name)}
+    # Another training may have entered its own model since this one read the manifest.
+    others = Manifest.read(folder).models
+    manifest.models = {**others, name: {"kind": kind, "files": files, "training": dict(training)}}
+    # Weights found for the models as they were say nothing about this one.
+    manifest.weights, manifest.tuning = None, None
+    manifest.write(folder)
+
+
+def _load_model(
+    folder: Path, name: str, entry: Mapping[str, Any], vocabulary: Vocabulary, device: torch.device
+) -> LanguageModel:
+    kind = entry["kind"]
+    if kind not in (KenLMNgram.kind, ElmanLM.kind):
+        raise BundleError(f"{folder / MANIFEST}: model {name!r} is of unknown kind {kind!r}")
+    files = _files_of(kind, name)
+    if entry["files"].keys() != set(files):
+        raise BundleError(f"{folder / MANIFEST}: model {name!r} must have the files {', '.join(files)}")
+    for file, expected in entry["files"].items():
+        path = folder / file
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise BundleError(f"{folder / MANIFEST}: model {name!r} names a file outside the bundle")
+        if not path.is_file():
+            raise BundleError(f"{path}: missing")
+        if _sha256(path) != expected:
+            raise BundleError(f"{path}: not the file this bundle was built with (its hash differs)")
+    if kind == KenLMNgram.kind:
+        return KenLMNgram(folder / files[0], vocabulary)
+    return _load_elman(folder / name, entry, vocabulary, device)
+
+
+def _load_elman(folder: Path, entry: Mapping[str, Any], vocabulary: Vocabulary, device: torch.device) -> ElmanLM:
+    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
+    try:
+        config = json.loads(config_path.read_bytes())
+        rare_members, initial_state = int(config["rare_members"]), float(config["initial_state"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{config_path}: not a recurrent network's configuration: {error}") from error
+    try:
+        tensors = load_file(weights_path)
+        weights = ElmanWeights(tensors["U"], tensors["W"], tensors["V"]).to(device)
+        of_event = tensors["class_of_event"].numpy()
+    except (OSError, SafetensorError, KeyError) as error:
+        raise BundleError(f"{weights_path}: not a recurrent network's weights: {error}") from error
+    if of_event.shape != (vocabulary.size,) or of_event.dtype != np.int64:
+        held = f"{of_event.dtype} {list(of_event.shape)}"
+        raise BundleError(f"{weights_path}: class_of_event is {held}, but the vocabulary has {vocabulary.size} events")
+    try:
+        classes = WordClasses(of_event, rare_members)
+        return ElmanLM(weights, classes, initial_state, dict(entry.get("training", {})))
+    except BundleError as error:
+        raise BundleError(f"{weights_path}: {error}") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

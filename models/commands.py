@@ -1,0 +1,157 @@
+"""The subcommands of `nbest` that train and tune. Light: a command imports what it runs."""
+# ruff: noqa: PLC0415 - a command imports what it runs: help stays fast, extras stay optional
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+train = typer.Typer(name="train", help="Train a language model into a bundle.", no_args_is_help=True)
+
+BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle's folder; made if it is missing.")]
+TextOption = Annotated[
+    list[Path], typer.Option("--text", help="Training text, one sentence a line; .gz and .xz are read too. Repeatable.")
+]
+NameHelp = "The model's name in the bundle."
+
+
+@train.command("kn")
+def train_kn(
+    bundle: BundleArgument,
+    text: TextOption,
+    *,
+    name: Annotated[str, typer.Option(help=NameHelp)] = "kn5",
+    order: Annotated[int, typer.Option(min=2, max=6, help="n of the n-gram.")] = 5,
+    discount_fallback: Annotated[
+        bool, typer.Option("--discount-fallback", help="Use fixed discounts where the text is too small.")
+    ] = False,
+    memory: Annotated[str, typer.Option(help="Sorting memory of lmplz, such as 500M.")] = "1G",
+    normaliser: Annotated[
+        Path | None, typer.Option(help="JSON file of normaliser settings, for a new bundle.", exists=True)
+    ] = None,
+) -> None:
+    """Train a modified Kneser-Ney n-gram with KenLM. A new bundle's vocabulary is that of the text."""
+    from models.training_commands import run_train_kn
+
+    run_train_kn(
+        bundle, text, name=name, order=order, discount_fallback=discount_fallback, memory=memory, normaliser=normaliser
+    )
+
+
+@train.command("rnn")
+def train_rnn(
+    bundle: BundleArgument,
+    text: TextOption,
+    valid: Annotated[list[Path], typer.Option("--valid", help="Validation text; never part of the training text.")],
+    *,
+    name: Annotated[str, typer.Option(help=NameHelp + " Several seeds make NAME-SEED.")] = "rnn",
+    recipe: Annotated[Literal["fast", "mikolov2010"], typer.Option(help="How to train.")] = "fast",
+    hidden: Annotated[int, typer.Option(min=2, help="Hidden units.")] = 200,
+    rare: Annotated[int, typer.Option(min=0, help="Words that occur at most this often share one class.")] = 3,
+    tau: Annotated[int | None, typer.Option(min=1, help="Steps an error is propagated back.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs (mikolov2010: at most).")] = None,
+    rate: Annotated[float | None, typer.Option(min=0, help="Initial learning rate.")] = None,
+    dropout: Annotated[float | None, typer.Option(min=0, max=0.9, help="Recipe fast: share of units dropped.")] = None,
+    input_dropout: Annotated[
+        float | None, typer.Option(min=0, max=0.9, help="Recipe fast: share of input words dropped.")
+    ] = None,
+    reset_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Recipe fast: share of sentences begun from the initial state.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(min=0, help="Recipe fast: classes drawn a step; 0: all.")] = None,
+    streams: Annotated[int | None, typer.Option(min=1, help="Recipe fast: parallel streams.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat it to train several models.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    bf16: Annotated[bool, typer.Option("--bf16", help="Recipe fast on CUDA: products in bfloat16.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads; 0 leaves the choice to torch.")] = 0,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard event files.")] = None,
+) -> None:
+    """Train the recurrent network of Mikolov et al. 2010. Ctrl-C saves a checkpoint; --resume goes on from it."""
+    from models.training_commands import RnnSettings, run_train_rnn
+
+    given = {
+        "epochs": epochs,
+        "rate": rate,
+        "tau": tau,
+        "streams": streams,
+        "samples": samples,
+        "dropout": dropout,
+        "input_dropout": input_dropout,
+        "reset_share": reset_share,
+    }
+    settings = RnnSettings(
+        name=name,
+        recipe=recipe,
+        hidden_size=hidden,
+        rare_threshold=rare,
+        given={key: value for key, value in given.items() if value is not None},
+        seeds=tuple(seed or [1]),
+        device=device,
+        bf16=bf16,
+        threads=threads,
+        tensorboard=tensorboard,
+    )
+    run_train_rnn(bundle, text, valid, settings, resume=resume)
+
+
+def tune(
+    bundle: BundleArgument,
+    development: Annotated[Path, typer.Argument(metavar="NBEST", help="N-best lists with references, JSONL.")],
+    *,
+    models: Annotated[str | None, typer.Option(help="Models to mix, such as kn5,rnn; all when left out.")] = None,
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option("--held-out", help="Text for the interpolation weights; the references when left out."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Hold a weight at 0, such as first_pass_scale. Repeatable.")
+    ] = None,
+    log_base: Annotated[Literal["e", "10"], typer.Option(help="Base of the scores in the file.")] = "e",
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of the search's starts.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the weights to this file and leave the bundle as it is.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Tune interpolation weights, scales and bonuses on a development set, and store them in the bundle."""
+    from models.tuning_command import run_tune
+
+    run_tune(
+        bundle,
+        development,
+        models=tuple(models.split(",")) if models else None,
+        held_out=held_out or [],
+        without=frozenset(without or []),
+        log_base=log_base,
+        folds=folds,
+        seed=seed,
+        output=output,
+        device=device,
+    )
+
+
+def perplexity(
+    bundle: BundleArgument,
+    text: TextOption,
+    *,
+    state: Annotated[
+        Literal["reset", "carried"], typer.Option(help="Hidden state at each sentence: reset, or carried over.")
+    ] = "reset",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Perplexity of each model and of the bundle's mixture, with and without words outside the vocabulary."""
+    from models.perplexity_command import report_perplexity
+
+    rows = report_perplexity(bundle, text, carry_state=state == "carried", device=device)
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    for row in rows:
+        typer.echo(
+            f"{row['model']}: perplexity {row['perplexity']:.2f} over {row['events']} words and sentence ends; "
+            f"without the {row['oov']} OOV words {row['perplexity_without_oov']:.2f}"
+        )

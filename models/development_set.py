@@ -1,0 +1,100 @@
+"""A development set as numbers: what a vector of weights is judged on while tuning."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import FloatArray
+from models.errors import TuningError
+from models.prefix_tree import IntArray
+from models.rescoring import PreparedList, ScoredLists, list_features
+from models.score import SCALES
+from models.word_errors import word_errors
+
+# The weights of the total, in the order of a development set's feature columns.
+PARAMETERS = tuple(name for name in SCALES if name != "posterior_scale")
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """N-best lists with references.
+
+    features: (hypotheses, 5) what each entry of PARAMETERS multiplies, all lists one after another
+    errors:   (hypotheses,) word errors against the list's reference
+    starts:   (lists + 1,) where each list begins
+    words:    (lists,) reference words of each list
+    """
+
+    features: FloatArray
+    errors: IntArray
+    starts: IntArray
+    words: IntArray
+
+    @classmethod
+    def from_scores(cls, scored: Sequence[ScoredLists], interpolation: dict[str, float]) -> "DevelopmentSet":
+        """Mix the models' scores and count errors. Raises TuningError naming a list without a reference."""
+        features: list[FloatArray] = []
+        errors: list[IntArray] = []
+        words: list[int] = []
+        for batch in scored:
+            first = 0
+            for prepared in batch.lists:
+                reference = _reference(prepared)
+                parts, _ = list_features(batch, prepared, first, interpolation)
+                features.append(np.stack([parts.acoustic, parts.first_pass, parts.lm, parts.words, parts.oov], axis=1))
+                errors.append(word_errors(reference, prepared.words))
+                words.append(len(reference))
+                first += len(prepared.ids)
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in errors])])
+        return cls(np.concatenate(features), np.concatenate(errors), starts, np.array(words, np.int64))
+
+    @property
+    def lists(self) -> int:
+        """How many utterances."""
+        return len(self.words)
+
+    def subset(self, chosen: NDArray[np.bool_]) -> "DevelopmentSet":
+        """The lists marked True."""
+        sizes = np.diff(self.starts)
+        rows = np.repeat(chosen, sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes[chosen])])
+        return DevelopmentSet(self.features[rows], self.errors[rows], starts, self.words[chosen])
+
+    @cached_property
+    def _padded(self) -> tuple[FloatArray, IntArray]:
+        """(5, lists * longest) features and (lists, longest) errors, short lists filled up with their first entry.
+
+        A copy of the first hypothesis ties with it, and ties go to the earlier one, so no copy is ever chosen.
+        """
+        sizes = np.diff(self.starts)
+        offsets = np.arange(sizes.max())
+        rows = self.starts[:-1, None] + np.where(offsets < sizes[:, None], offsets, 0)
+        return np.ascontiguousarray(self.features[rows.ravel()].T), self.errors[rows]
+
+    def chosen_errors(self, weights: FloatArray) -> IntArray:
+        """(lists, candidates) word errors of each list's first-ranked hypothesis; ties keep the input order.
+
+        weights: (5, candidates), rows in the order of PARAMETERS
+        """
+        features, errors = self._padded
+        best = (weights.T @ features).reshape(-1, *errors.shape).argmax(axis=2)
+        return np.take_along_axis(errors, best.T, axis=1)
+
+    @property
+    def first_pass_errors(self) -> IntArray:
+        """(lists,) word errors of the hypothesis that the recogniser put first."""
+        return self.errors[self.starts[:-1]]
+
+    @property
+    def oracle_errors(self) -> IntArray:
+        """(lists,) the fewest word errors in each list."""
+        return np.minimum.reduceat(self.errors, self.starts[:-1])
+
+
+def _reference(prepared: PreparedList) -> tuple[str, ...]:
+    if prepared.reference_words is None:
+        raise TuningError(f"utterance {prepared.nbest.utterance_id!r} has no reference: it cannot be tuned on")
+    return prepared.reference_words

@@ -1,0 +1,87 @@
+"""A Kneser-Ney n-gram model, queried through KenLM. The only log10 of the project is turned into ln here."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import kenlm
+import numpy as np
+
+from models.base import FloatArray
+from models.errors import BundleError, ModelFailedError
+from models.prefix_tree import PrefixTree
+from models.vocabulary import EOS, UNK, UNK_ID, Vocabulary
+
+LN_10 = math.log(10.0)
+
+# What stands in lmplz's input for a literal <unk> of the training text, which lmplz refuses. The angle brackets
+# keep it apart from every word: the normaliser reads it as <unk>.
+UNK_IN_TEXT = "<oov>"
+
+
+class KenLMNgram:
+    """A KenLM model over the shared vocabulary.
+
+    P(<unk> | h) is KenLM's own for an unknown word plus, where the training text held literal <unk> tokens, that of
+    their stand-in: so the events of V + {<unk>, </s>} sum to 1. The state after <unk> is the stand-in's, if any.
+    An n-gram knows nothing across the sentence boundary: every utterance starts from <s>.
+
+    Raises BundleError, naming the file, when KenLM cannot load it.
+    """
+
+    kind = "kenlm"
+
+    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
+        try:
+            self._model = kenlm.Model(str(path))
+        except (OSError, RuntimeError) as error:
+            raise BundleError(f"{path}: KenLM cannot load this file: {_reason(error)}") from error
+        self.path = path
+        self._has_stand_in = UNK_IN_TEXT in self._model
+        unk = UNK_IN_TEXT if self._has_stand_in else UNK
+        self._words = [unk, EOS, *vocabulary.words]
+        missing = next((word for word in vocabulary.words if word not in self._model), None)
+        if missing is not None:
+            raise BundleError(f"{path}: the n-gram model does not know the vocabulary's word {missing!r}")
+
+    def score(self, tree: PrefixTree, start: FloatArray | None = None) -> tuple[FloatArray, None]:
+        """Score every event; see LanguageModel. `start` is ignored: a history ends at the sentence boundary."""
+        del start
+        words = self._words
+        base_score = self._model.BaseScore
+        # KenLM must never read and write the same state object: it then returns wrong scores without a word.
+        states = [kenlm.State() for _ in range(tree.nodes)]
+        for root in range(tree.roots):
+            self._model.BeginSentenceWrite(states[root])
+        scratch = kenlm.State()
+        child = tree.roots
+        log10 = np.empty(tree.events)
+        # Events stand in the order of the nodes they lead to, so one counter meets them.
+        event_words = tree.event_words.tolist()
+        for event, history in enumerate(tree.histories.tolist()):
+            word = event_words[event]
+            if word == 1:
+                log10[event] = base_score(states[history], EOS, scratch)
+            else:
+                log10[event] = base_score(states[history], words[word], states[child])
+                child += 1
+        if self._has_stand_in:
+            for event in np.flatnonzero(tree.event_words == UNK_ID).tolist():
+                unknown = base_score(states[int(tree.histories[event])], UNK, scratch)
+                log10[event] = np.logaddexp(log10[event] * LN_10, unknown * LN_10) / LN_10
+        log_probs = log10 * LN_10
+        if not np.all(log_probs <= 0):
+            raise ModelFailedError(f"{self.path.name}: the n-gram model gave a number that is no log probability")
+        return log_probs, None
+
+    def describe(self) -> dict[str, Any]:
+        """Kind and order."""
+        return {"kind": self.kind, "order": int(self._model.order)}
+
+
+def _reason(error: Exception) -> str:
+    """What KenLM says is wrong, in one line and without the C++ it says it with."""
+    said = " ".join(str(error).split())
+    inner = said.partition(" (")[2].removesuffix(")") or said
+    return re.sub(r"^\S+:\d+ in .* threw \w+(?: because `.*')?\. *", "", inner)

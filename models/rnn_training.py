@@ -1,0 +1,271 @@
+"""The training loop of recurrent networks: epochs, validation, checkpoints, resuming, the log."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.checkpoint import load_checkpoint, save_checkpoint
+from models.errors import TrainingError
+from models.recipe import Recipe, RecipeState, perplexity_of
+from models.recipe_fast import Fast, FastOptions
+from models.recipe_mikolov2010 import Mikolov2010, Mikolov2010Options
+from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses, log_normaliser
+from models.training_text import ClassStream
+
+_VALIDATION_STREAMS = 32
+_VALIDATION_STEPS = 32
+_SECONDS_BETWEEN_REPORTS = 0.2
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a training is.
+
+    epoch:            the epoch under way, from 1
+    epochs:           how many there will be, where that is known
+    words:            words learnt in this epoch
+    words_in_epoch:   words an epoch has
+    words_per_second: over this run, validation left out
+    valid_perplexity: after the last finished epoch; None in the first
+    """
+
+    epoch: int
+    epochs: int | None
+    words: int
+    words_in_epoch: int
+    words_per_second: float
+    valid_perplexity: float | None
+
+
+class Interrupted(TrainingError):  # noqa: N818 - it is a stop on request, not a failure
+    """The training was asked to stop; what it had learnt stands in the checkpoint named."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingText:
+    """What a network learns from and is judged by.
+
+    train, valid: streams of classes
+    classes:      the classes of the streams
+    vocabulary:   SHA-256 of the shared vocabulary
+    """
+
+    train: ClassStream
+    valid: ClassStream
+    classes: WordClasses
+    vocabulary: str
+
+
+Options = FastOptions | Mikolov2010Options
+
+
+def make_recipe(text: TrainingText, options: Options, *, hidden_size: int, seed: int, device: torch.device) -> Recipe:
+    """The recipe that the options belong to."""
+    C = text.classes.count
+    if isinstance(options, FastOptions):
+        return Fast(text.train, C, hidden_size, options, seed, device)
+    start = Mikolov2010.initial_weights(C, hidden_size, options, seed)
+    return Mikolov2010(text.train, start, options)
+
+
+class Trainer:
+    """Runs a recipe to its end, or until asked to stop, and keeps the network that validated best.
+
+    folder: where checkpoint.safetensors and log.jsonl are kept
+    resume: go on from the checkpoint in the folder; it must be of the same text, vocabulary, options and seed
+    report: called a few times a second with the progress
+    stop:   asked between steps; when it answers True, a checkpoint is written and Interrupted raised
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        text: TrainingText,
+        folder: Path,
+        identity: Mapping[str, Any],
+        *,
+        report: Callable[[Progress], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+        log: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> None:
+        self._recipe, self._text, self._folder = recipe, text, folder
+        # Round-trip through JSON, so that it compares equal to what a checkpoint gives back.
+        self._identity = json.loads(
+            json.dumps(
+                {
+                    **identity,
+                    "vocabulary": text.vocabulary,
+                    "train_text": text.train.sha256,
+                    "valid_text": text.valid.sha256,
+                }
+            )
+        )
+        self._report, self._stop, self._extra_log = report, stop, log
+        self._epoch = 0
+        self._seconds = 0.0
+        self._best: ElmanWeights = recipe.weights()
+        self._best_perplexity = math.inf
+        self._valid: float | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the checkpoint stands."""
+        return self._folder / "checkpoint.safetensors"
+
+    def run(self, *, resume: bool = False) -> tuple[ElmanWeights, float]:
+        """Train to the end. Returns the network with the lowest validation perplexity, and that perplexity."""
+        log = self._folder / "log.jsonl"
+        if resume:
+            self._restore()
+        else:
+            log.unlink(missing_ok=True)
+        done = False
+        while not done:
+            self._run_epoch()
+            entry = {**self._recipe.report(), **self._validate()}
+            done = self._recipe.validated(entry["valid_perplexity"])
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+            self._extra_log(entry)
+            self._save(done=done)
+        return self._best, self._best_perplexity
+
+    def _run_epoch(self) -> None:
+        begun = time.perf_counter()
+        before, words_here, shown = self._seconds, 0, 0.0
+        for words in self._recipe.epoch():
+            words_here += words
+            now = time.perf_counter()
+            self._seconds = before + now - begun
+            if now - shown > _SECONDS_BETWEEN_REPORTS:
+                shown = now
+                self._show(words_here / (now - begun))
+            if self._stop():
+                self._save(done=False)
+                raise Interrupted(f"stopped on request; --resume goes on from {self.checkpoint}")
+        self._epoch += 1
+
+    def _show(self, words_per_second: float) -> None:
+        words, epochs = self._recipe.progress()
+        self._report(Progress(self._epoch + 1, epochs, words, len(self._text.train), words_per_second, self._valid))
+
+    def _validate(self) -> dict[str, Any]:
+        weights = self._recipe.weights()
+        perplexity = stream_perplexity(weights, self._text.valid, self._text.classes, self._recipe.initial_state)
+        if not math.isfinite(perplexity):
+            raise TrainingError("the training diverged: validation perplexity is not finite; lower the learning rate")
+        self._valid = perplexity
+        if perplexity < self._best_perplexity:
+            self._best, self._best_perplexity = weights, perplexity
+        return {
+            "epoch": self._epoch,
+            "valid_perplexity": perplexity,
+            "seconds": round(self._seconds, 3),
+            "words_per_second": round(self._epoch * len(self._text.train) / max(self._seconds, 1e-9), 1),
+        }
+
+    def _save(self, *, done: bool) -> None:
+        state = self._recipe.state()
+        tensors = {f"recipe.{name}": tensor for name, tensor in state.tensors.items()}
+        tensors.update({f"best.{name}": tensor for name, tensor in self._best.named().items()})
+        values = {
+            "identity": self._identity,
+            "recipe": dict(state.values),
+            "epoch": self._epoch,
+            "seconds": self._seconds,
+            "best_perplexity": self._best_perplexity if math.isfinite(self._best_perplexity) else None,
+            "valid": self._valid,
+            "done": done,
+        }
+        save_checkpoint(self.checkpoint, tensors, values)
+
+    def _restore(self) -> None:
+        tensors, values = load_checkpoint(self.checkpoint)
+        theirs = values["identity"]
+        for name in sorted({*theirs, *self._identity}):
+            if theirs.get(name) != self._identity.get(name):
+                raise TrainingError(
+                    f"{self.checkpoint}: was made with another {name.replace('_', ' ')} "
+                    f"({_shorten(theirs.get(name))}, now {_shorten(self._identity.get(name))}); it cannot be resumed"
+                )
+        if values["done"]:
+            raise TrainingError(f"{self.checkpoint}: this training is finished; nothing is left to resume")
+        recipe = {name.removeprefix("recipe."): t for name, t in tensors.items() if name.startswith("recipe.")}
+        self._recipe.restore(RecipeState(recipe, values["recipe"]))
+        device = self._best.U.device
+        self._best = ElmanWeights(*(tensors[f"best.{name}"].to(device) for name in "UWV"))
+        self._best_perplexity = math.inf if values["best_perplexity"] is None else values["best_perplexity"]
+        self._epoch, self._seconds, self._valid = values["epoch"], values["seconds"], values["valid"]
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+def stream_perplexity(weights: ElmanWeights, stream: ClassStream, classes: WordClasses, initial_state: float) -> float:
+    """Perplexity over running text, </s> counted, state carried, the rare class's share divided among its members.
+
+    The text is read in parallel streams, each from the initial state; a text of under a thousand words is read as
+    one.
+    """
+    streams = max(1, min(_VALIDATION_STREAMS, len(stream) // 1000))
+    device = weights.U.device
+    length = math.ceil(len(stream) / streams)
+    padded = torch.full((2, streams * length), -1)
+    padded[0, : len(stream)], padded[1, : len(stream)] = stream.inputs, stream.targets
+    inputs, targets = padded.view(2, streams, length).transpose(1, 2).to(device)
+    state = torch.full((streams, weights.W.shape[0]), initial_state, dtype=weights.U.dtype, device=device)
+    total = 0.0
+    with torch.inference_mode():
+        for first in range(0, length, _VALIDATION_STEPS):
+            states = []
+            for row in inputs[first : first + _VALIDATION_STEPS]:
+                state = torch.sigmoid(torch.addmm(weights.U[row], state, weights.W.T))
+                states.append(state)
+            wanted = targets[first : first + _VALIDATION_STEPS].reshape(-1)
+            hidden = torch.cat(states)[wanted >= 0]
+            wanted = wanted[wanted >= 0]
+            logits = (hidden * weights.V[wanted]).sum(1)
+            total += float((logits - log_normaliser(hidden, weights.V)).double().sum())
+    rare = int((stream.targets == RARE_CLASS).sum())
+    entropy = -(total - rare * math.log(classes.rare_members)) / len(stream)
+    return perplexity_of(entropy)
+
+
+def train_elman(
+    text: TrainingText,
+    options: Options,
+    folder: Path,
+    *,
+    hidden_size: int,
+    seed: int,
+    device: torch.device,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+    log: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> ElmanLM:
+    """Train a network and return it, with its provenance. See Trainer for the folder, `report`, `stop` and errors."""
+    recipe = make_recipe(text, options, hidden_size=hidden_size, seed=seed, device=device)
+    name = "fast" if isinstance(options, FastOptions) else "mikolov2010"
+    identity = {"recipe": name, "options": asdict(options), "hidden_size": hidden_size, "seed": seed}
+    trainer = Trainer(recipe, text, folder, identity, report=report, stop=stop, log=log)
+    weights, perplexity = trainer.run(resume=resume)
+    training = {
+        **identity,
+        "train_tokens": len(text.train),
+        "valid_perplexity": perplexity,
+        "train_text": text.train.sha256,
+    }
+    return ElmanLM(weights, text.classes, recipe.initial_state, training)
