@@ -1,0 +1,132 @@
+"""The subcommands `nbest rescore` and `nbest evaluate`. Importing this imports typer alone."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from .types import Settings
+
+# What a command runs is imported inside its body: help stays fast, and extras stay optional.
+
+_File = Annotated[str, typer.Argument(metavar="FILE", help="N-best lists, JSON Lines; .gz, .xz, or - for stdin.")]
+_Url = Annotated[str | None, typer.Option(help="The service, such as http://localhost:8000.")]
+_Bundle = Annotated[str | None, typer.Option(metavar="DIR", help="Rescore in this process, without a server.")]
+_Output = Annotated[
+    str,
+    typer.Option("--output", "-o", help="The result file; it appears when all is done. - is standard output."),
+]
+_Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run left OUTPUT.part.")]
+_BatchSize = Annotated[int, typer.Option(min=1, help="Utterances in one request.")]
+_Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight at a time.")]
+_MaxRequest = Annotated[float, typer.Option(min=0.01, help="The largest request; the server's limit must be above.")]
+_RetryFor = Annotated[
+    float,
+    typer.Option(min=0.0, metavar="SECONDS", help="How long to keep trying while the server is away or busy."),
+]
+_Options = Annotated[str | None, typer.Option(metavar="FILE.json", help="Weights that override the bundle's.")]
+_Weight = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="One weight, such as lm_scale=9.5; may be repeated."),
+]
+_Interpolation = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL=WEIGHT,...", help="Interpolation weights, such as kn5=0.5,rnn=0.5."),
+]
+_State = Annotated[
+    Literal["reset", "carried"] | None,
+    typer.Option(help="Whether hidden state is carried from each utterance to the next of its session."),
+]
+_LogBase = Annotated[Literal["e", "10"], typer.Option(help="The base of the logarithms in FILE.")]
+_WordScores = Annotated[bool, typer.Option("--word-scores", help="Ask for the per-word values of each model.")]
+_Compact = Annotated[bool, typer.Option("--compact", help="Ask for order, totals and posteriors alone.")]
+_ApiKey = Annotated[
+    str | None,
+    typer.Option(envvar="NBEST_API_KEY", show_default=False, help="The key that the service asks for."),
+]
+_Device = Annotated[str | None, typer.Option(help="With --bundle: auto, cpu or cuda.")]
+_Threads = Annotated[int | None, typer.Option(min=0, help="With --bundle: threads; 0 leaves the choice to torch.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")]
+
+
+def rescore(
+    file: _File,
+    *,
+    url: _Url = None,
+    bundle: _Bundle = None,
+    output: _Output = "-",
+    resume: _Resume = False,
+    batch_size: _BatchSize = 16,
+    concurrency: _Concurrency = 2,
+    max_request_mib: _MaxRequest = 7.0,
+    retry_for: _RetryFor = 120.0,
+    options: _Options = None,
+    weight: _Weight = None,
+    interpolation: _Interpolation = None,
+    state: _State = None,
+    log_base: _LogBase = "e",
+    word_scores: _WordScores = False,
+    compact: _Compact = False,
+    api_key: _ApiKey = None,
+    device: _Device = None,
+    threads: _Threads = None,
+    quiet: _Quiet = False,
+) -> None:
+    """Rescore N-best lists through a server, or in this process.
+
+    Results are written in input order. An interrupted run leaves OUTPUT.part, and --resume goes on there.
+    """
+    from .batches import Limits  # noqa: PLC0415 - a command imports what it runs
+    from .options import read_options  # noqa: PLC0415 - a command imports what it runs
+    from .rescore import Job, choose_target  # noqa: PLC0415 - a command imports what it runs
+
+    settings: Settings = {"log_base": log_base, "word_scores": word_scores, "compact": compact}
+    if chosen := read_options(options, weight or [], interpolation, state):
+        settings["options"] = chosen
+    target = choose_target(url, bundle, api_key, concurrency, retry_for, device, threads)
+    limits = Limits(batch_size, int(max_request_mib * 2**20) if bundle is None else None)
+    Job(file, output, target, settings, limits, resume=resume, quiet=quiet).run()
+
+
+_Results = Annotated[list[str], typer.Argument(metavar="RESULT...", help="Result files, or N-best files.")]
+_Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON; - for stdout.")
+]
+_NBest = Annotated[
+    str | None,
+    typer.Option(
+        "--nbest",
+        metavar="FILE",
+        help="Take texts and references from this N-best file, not from the results.",
+    ),
+]
+_SetName = Annotated[str | None, typer.Option(help="What to call the utterances; the file's name when left out.")]
+_Skip = Annotated[
+    bool,
+    typer.Option("--skip-missing-reference", help="Leave out utterances without a reference; say how many."),
+]
+_Resamples = Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")]
+_Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")]
+
+
+def evaluate(
+    results: _Results,
+    *,
+    json_file: _Json = None,
+    nbest: _NBest = None,
+    set_name: _SetName = None,
+    skip_missing_reference: _Skip = False,
+    resamples: _Resamples = 10_000,
+    seed: _Seed = 1,
+) -> None:
+    """Word error rates of first pass, rescored and oracle.
+
+    Several result files are compared with each other too; all must be of the same utterances.
+    """
+    from .evaluate import Settings, evaluate  # noqa: PLC0415 - a command imports what it runs
+    from .report import print_report, write_json  # noqa: PLC0415 - a command imports what it runs
+
+    evaluation = evaluate(results, Settings(nbest, set_name, skip_missing_reference, resamples, seed))
+    print_report(evaluation, to_stderr=json_file == "-")
+    if json_file is not None:
+        write_json(evaluation, json_file)
