@@ -1,0 +1,1 @@
+"""The rescoring service: HTTP in front of `models`."""

@@ -1,0 +1,93 @@
+"""The application: everything is made here and handed down, nothing is global."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from structlog.typing import FilteringBoundLogger
+
+from models.bundle import Bundle
+from service import docs, problems
+from service import openapi_parts as parts
+from service.engine import Engine
+from service.middleware import LimitBody, Observe, RequireKey
+from service.routes import Routes
+from service.settings import Limits
+from service.telemetry import Telemetry, make_log
+
+# FastAPI would otherwise load its pages from elsewhere, redirect to whatever Host says, and export traces to wherever
+# the environment says, which only settings reads.
+_PLAIN: dict[str, Any] = {
+    "title": "N-best rescoring",
+    "docs_url": None,
+    "redoc_url": None,
+    "redirect_slashes": False,
+    "telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+}
+
+
+def create_app(
+    bundle: Bundle,
+    limits: Limits | None = None,
+    *,
+    api_key: str | None = None,
+    with_docs: bool = True,
+    log: FilteringBoundLogger | None = None,
+    log_requests: bool = True,
+) -> FastAPI:
+    """The service for one loaded bundle. Its `state.routes.draining` turns readiness off before a stop.
+
+    bundle:    what is served; its rescorer's own limits on lists hold too
+    limits:    what is taken on at most; the defaults when left out
+    api_key:   what every request but those after health must bring; none is asked for when left out
+    with_docs: whether /docs and /openapi.json are served
+    log:       where to write; JSON lines on standard error when left out
+    """
+    limits = limits or Limits()
+    telemetry = Telemetry(log or make_log(sys.stderr))
+    engine = Engine(bundle, limits, telemetry)
+    routes = Routes(bundle, limits, engine, telemetry)
+
+    app = FastAPI(
+        **_PLAIN,
+        version=version("nbest-rescoring"),
+        description=parts.DESCRIPTION,
+        openapi_url="/openapi.json" if with_docs else None,
+        lifespan=lambda _: _lifespan(engine, routes),
+    )
+    # Of these the last one added stands outermost.
+    if api_key is not None:
+        app.add_middleware(RequireKey, api_key)
+    app.add_middleware(LimitBody, limits)
+    app.add_middleware(Observe, telemetry, lambda: routes.draining, log_requests=log_requests)
+    app.state.routes = routes
+    app.include_router(routes.router())
+    problems.install(app)
+    app.openapi = lambda: openapi(app)  # type: ignore[method-assign] # the documented way to extend it
+    if with_docs:
+        docs.install(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(engine: Engine, routes: Routes) -> AsyncIterator[None]:
+    engine.start()
+    # The first sentence through the models is ours: no caller pays for it, and readiness waits for it.
+    routes.start_probe()
+    yield
+    routes.draining = True
+    engine.stop()
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of an app, made once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        document["components"] = parts.components()
+        document["security"] = [{}, {"bearer": []}]
+        app.openapi_schema = document
+    return app.openapi_schema

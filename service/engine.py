@@ -1,0 +1,232 @@
+"""From a request to its answer: checked and prepared, scored through the queue, encoded."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from models.bundle import Bundle, weights_from_json, weights_to_json
+from models.errors import (
+    InvalidNBestError,
+    InvalidTextError,
+    InvalidWeightsError,
+    ListTooLargeError,
+    RescoringError,
+    UnknownModelError,
+)
+from models.nbest import Hypothesis, NBest
+from models.rescoring import PreparedList
+from models.score import Weights
+from models.wire import nbest_from_json, result_to_json
+from service.batching import Batcher
+from service.errors import (
+    FieldError,
+    InvalidRequestError,
+    NotReadyError,
+    RefusedListError,
+    RequestTooLargeError,
+    ServiceError,
+)
+from service.jobs import Job, Results
+from service.schemas import RescoreRequest, Utterance
+from service.settings import Limits
+from service.telemetry import Telemetry
+
+T = TypeVar("T")
+
+# What one unit of a score is in natural logs.
+_LOG_UNITS = {"e": 1.0, "10": math.log(10.0)}
+
+# Preparing or encoding more than this is done on a thread: a hop costs less than it would hold up everybody
+# else.
+_SMALL_TOKENS = 4_000
+_SMALL_BYTES = 32_000
+_PROBE_WORDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A request that can be scored."""
+
+    request: RescoreRequest
+    weights: Weights
+    carried: bool
+    lists: tuple[PreparedList, ...]
+
+    @property
+    def word_scores(self) -> bool:
+        """Whether per-word values are wanted; a compact answer has no room for them."""
+        return self.request.get("word_scores", False) and not self.compact
+
+    @property
+    def compact(self) -> bool:
+        """Whether the answer leaves out texts and parts."""
+        return self.request.get("compact", False)
+
+    @property
+    def tokens(self) -> int:
+        """Words and sentence ends to score."""
+        return sum(prepared.tokens for prepared in self.lists)
+
+    def jobs(self) -> list[Job]:
+        """The plan as units of work: one a list, or a single one where state goes from list to list."""
+        if self.carried:
+            return [Job(self.lists, self.weights, self.word_scores, carried=True)]
+        return [Job((prepared,), self.weights, self.word_scores) for prepared in self.lists]
+
+
+class Engine:
+    """A bundle behind the queue."""
+
+    def __init__(self, bundle: Bundle, limits: Limits, telemetry: Telemetry) -> None:
+        self._bundle = bundle
+        self._limits = limits
+        self._telemetry = telemetry
+        self.batcher = Batcher(bundle.rescorer, limits, telemetry)
+        self._side = ThreadPoolExecutor(1, thread_name_prefix="preparing")
+
+    def start(self) -> None:
+        """Start taking requests, on the running event loop."""
+        self.batcher.start()
+
+    def stop(self) -> None:
+        """Stop taking requests."""
+        self.batcher.stop()
+        self._side.shutdown(wait=False, cancel_futures=True)
+
+    async def plan(self, request: RescoreRequest, size: int) -> Plan:
+        """Check and prepare a request. size: of its body, in bytes.
+
+        Raises RefusedListError or a ServiceError, each naming the field; the whole request is then refused.
+        """
+        with self._telemetry.stage("prepare"):
+            return await self._aside(size > _SMALL_BYTES, lambda: self._plan(request))
+
+    async def answer(self, plan: Plan, deadline: float) -> bytes:
+        """Score a plan and encode the answer. deadline: time of the event loop's clock, in seconds."""
+        outcomes = await self.batcher.score(plan.jobs(), deadline)
+        results = [result for outcome in outcomes for result in outcome]
+        with self._telemetry.stage("encode"):
+            return await self._aside(plan.tokens > _SMALL_TOKENS, lambda: self._encode(plan, results))
+
+    async def probe(self, timeout_s: float) -> None:
+        """Score a real sentence under every model, through the queue that requests go through.
+
+        Raises NotReadyError when that does not succeed in time.
+        """
+        rescorer = self._bundle.rescorer
+        text = " ".join(rescorer.vocabulary.words[:_PROBE_WORDS])
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        try:
+            prepared = rescorer.prepare(NBest("readiness", (Hypothesis(text, 0.0),)))
+            job = Job((prepared,), self._bundle.weights, word_scores=True)
+            ((result,),) = await self.batcher.score([job], deadline)
+        except (RescoringError, ServiceError) as error:
+            raise NotReadyError(f"a sentence could not be scored: {error}", retry_after_s=1) from error
+        if isinstance(result, RescoringError):
+            raise NotReadyError(f"a sentence could not be scored: {result}", retry_after_s=1)
+
+    async def _aside(self, large: bool, work: Callable[[], T]) -> T:
+        if not large:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._side, work)
+
+    def _plan(self, request: RescoreRequest) -> Plan:
+        utterances = request["utterances"]
+        if len(utterances) > self._limits.max_utterances:
+            raise RequestTooLargeError(
+                f"the request holds {len(utterances)} utterances; at most {self._limits.max_utterances} are taken"
+            )
+        _check_ids(utterances)
+        options: dict[str, Any] = dict(request.get("options", {}))
+        carried = options.pop("state", "reset") == "carried"
+        unit = _LOG_UNITS[request.get("log_base", "e")]
+        weights = self._weights(options)
+        lists = tuple(self._prepare(entry, f"utterances[{i}]", unit) for i, entry in enumerate(utterances))
+        return Plan(request, weights, carried, lists)
+
+    def _weights(self, options: dict[str, Any]) -> Weights:
+        try:
+            weights = weights_from_json(options, self._bundle.weights)
+            weights.check_models(list(self._bundle.rescorer.models))
+        except UnknownModelError as error:
+            raise RefusedListError(error, [FieldError("options.interpolation", str(error))]) from error
+        except InvalidWeightsError as error:
+            field = "options.interpolation" if "interpolation" in options else "options"
+            raise RefusedListError(error, [FieldError(field, str(error))]) from error
+        return weights
+
+    def _prepare(self, utterance: Utterance, field: str, unit: float) -> PreparedList:
+        name = utterance["id"]
+        try:
+            prepared = self._bundle.rescorer.prepare(nbest_from_json(utterance, log_unit=unit))
+            if prepared.tokens > self._limits.max_list_tokens:
+                raise ListTooLargeError(
+                    f"utterance {name!r}: {prepared.tokens} words and sentence ends; "
+                    f"at most {self._limits.max_list_tokens} are taken"
+                )
+        except RescoringError as error:
+            where = self._culprit(utterance, unit)
+            raise RefusedListError(error, [FieldError(f"{field}{where}", str(error), name)]) from error
+        return prepared
+
+    def _culprit(self, utterance: Utterance, unit: float) -> str:
+        """The path, inside the utterance, of the first field that no list may hold."""
+        hypotheses = utterance["hypotheses"]
+        if len(hypotheses) > self._bundle.rescorer.limits.max_hypotheses:
+            return ".hypotheses"
+        with_lm = [entry.get("lm_score") is not None for entry in hypotheses]
+        for index, entry in enumerate(hypotheses):
+            where = f".hypotheses[{index}]"
+            if not math.isfinite(entry["acoustic_score"] * unit):
+                return f"{where}.acoustic_score"
+            if not math.isfinite((entry.get("lm_score") or 0.0) * unit) or (any(with_lm) and not with_lm[index]):
+                return f"{where}.lm_score"
+        for index, entry in enumerate(hypotheses):
+            words = self._words(entry["text"])
+            if words is None or words > self._bundle.rescorer.limits.max_words:
+                return f".hypotheses[{index}].text"
+        return ".reference" if self._words(utterance.get("reference") or "") is None else ".hypotheses"
+
+    def _words(self, text: str) -> int | None:
+        """The number of words in a text; None where no text may be like this."""
+        try:
+            return len(self._bundle.rescorer.normaliser.words(text))
+        except InvalidTextError:
+            return None
+
+    def _encode(self, plan: Plan, results: Results) -> bytes:
+        answers = []
+        for number, result in enumerate(results):
+            if isinstance(result, RescoringError):
+                name = plan.lists[number].nbest.utterance_id
+                field = f"utterances[{number}]"
+                if isinstance(result, InvalidNBestError):
+                    field += ".hypotheses"
+                raise RefusedListError(result, [FieldError(field, str(result), name)])
+            answers.append(result_to_json(result, compact=plan.compact))
+        return orjson.dumps(
+            {
+                "bundle": self._bundle.sha256,
+                "weights": weights_to_json(plan.weights),
+                "state": "carried" if plan.carried else "reset",
+                "results": answers,
+            }
+        )
+
+
+def _check_ids(utterances: list[Utterance]) -> None:
+    seen: set[str] = set()
+    for number, utterance in enumerate(utterances):
+        name = utterance["id"]
+        if name in seen:
+            message = "the id of an earlier utterance of this request; ids are unique within a request"
+            raise InvalidRequestError(
+                f"utterances[{number}].id: {message}",
+                errors=[FieldError(f"utterances[{number}].id", message, name)],
+            )
+        seen.add(name)

@@ -1,0 +1,129 @@
+"""What the service itself has to refuse or to report, as one tree; none of it carries a status code.
+
+ServiceError
+├── NotJSONError               a body that is no JSON
+├── InvalidRequestError        JSON that is no request: each wrong field is named
+├── UnsupportedMediaTypeError  a body that is declared to be something other than plain JSON
+├── BodyTooLargeError          a body of more bytes than the limit
+├── RequestTooLargeError       more utterances, or more words, than one request may hold
+├── SlowRequestError           a body that did not arrive in time
+├── UnauthorisedError          the API key is missing or wrong
+├── QueueFullError             no room in the queue, or too many bodies in flight
+├── WaitedTooLongError         the deadline passed while the request waited in the queue
+├── ScoringTooSlowError        the deadline passed while the request was being scored
+├── NotReadyError              the service cannot score now
+└── InternalError              a fault of the service's own
+
+RefusedListError carries a domain error of `models` together with the field it is about. ClientLeftError is
+answered
+by nothing: nobody listens. StartError and SettingsError end the command before there is a service.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.errors import RescoringError
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field.
+
+    field:     its path in the request, such as utterances[0].hypotheses[3].acoustic_score
+    message:   what is wrong; never the value that came
+    utterance: the id of the utterance it belongs to, where known
+    """
+
+    field: str
+    message: str
+    utterance: str | None = None
+
+
+class ServiceError(Exception):
+    """The root of what the service answers with on its own account.
+
+    detail:        one sentence for the caller
+    errors:        the fields at fault
+    retry_after_s: seconds after which the same request may succeed; None when it will not
+    """
+
+    def __init__(self, detail: str, *, errors: Sequence[FieldError] = (), retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.errors = tuple(errors)
+        self.retry_after_s = retry_after_s
+
+
+class NotJSONError(ServiceError):
+    """The body is no JSON, or no UTF-8, or holds a lone surrogate."""
+
+
+class InvalidRequestError(ServiceError):
+    """The body is JSON, but not a request."""
+
+
+class UnsupportedMediaTypeError(ServiceError):
+    """The body is declared to be something other than plain JSON."""
+
+
+class BodyTooLargeError(ServiceError):
+    """The body has more bytes than the limit, whether it said so beforehand or not."""
+
+
+class RequestTooLargeError(ServiceError):
+    """One request holds more utterances or words than the limits allow."""
+
+
+class SlowRequestError(ServiceError):
+    """The body did not arrive in time."""
+
+
+class UnauthorisedError(ServiceError):
+    """The API key is missing or wrong."""
+
+
+class QueueFullError(ServiceError):
+    """There is no room for the request now."""
+
+
+class WaitedTooLongError(ServiceError):
+    """The deadline passed while the request waited; nothing of it was scored."""
+
+
+class ScoringTooSlowError(ServiceError):
+    """The deadline passed while the request was being scored."""
+
+
+class NotReadyError(ServiceError):
+    """The service cannot score now: it is starting, stopping, or its last step failed."""
+
+
+class InternalError(ServiceError):
+    """The service failed in a way nobody foresaw."""
+
+
+class RefusedListError(Exception):
+    """A domain error and the fields of the request it is about.
+
+    cause: what `models` raised; it decides the status
+    """
+
+    def __init__(self, cause: RescoringError, errors: Sequence[FieldError]) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.errors = tuple(errors)
+
+
+class ClientLeftError(Exception):
+    """The caller closed the connection before there was an answer."""
+
+
+class StartError(Exception):
+    """The service cannot start; the message is one line for the person who started it."""
+
+    exit_code = 1
+
+
+class SettingsError(StartError):
+    """A setting is missing or not of its kind; the message names the option or the variable."""
+
+    exit_code = 2

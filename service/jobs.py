@@ -1,0 +1,56 @@
+"""Units of work for the scoring thread, and what it asks of the engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from models.errors import RescoringError
+from models.rescoring import PreparedList, RescoredList
+from models.score import Weights
+
+Results = list[RescoredList | RescoringError]
+
+
+class Scorer(Protocol):
+    """What the queue asks of the engine; models.rescoring.Rescorer is one."""
+
+    def rescore(
+        self, lists: Sequence[PreparedList], weights: Sequence[Weights], *, word_scores: bool = False
+    ) -> Results:
+        """Rescore lists independently of each other; a list that fails alone has its error as its entry."""
+        ...
+
+    def rescore_carried(self, lists: Sequence[PreparedList], weights: Weights, *, word_scores: bool = False) -> Results:
+        """Rescore lists in order, hidden state carried from each to the next of its session."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Lists scored in one go with one set of weights: one, or all of a request that carries state."""
+
+    lists: tuple[PreparedList, ...]
+    weights: Weights
+    word_scores: bool = False
+    carried: bool = False
+
+    @cached_property
+    def tokens(self) -> int:
+        """Words and sentence ends to score."""
+        return sum(prepared.tokens for prepared in self.lists)
+
+    @cached_property
+    def hypotheses(self) -> int:
+        """The number of hypotheses."""
+        return sum(len(prepared.ids) for prepared in self.lists)
+
+    @cached_property
+    def longest(self) -> int:
+        """Words and sentence end of the longest hypothesis."""
+        return 1 + max(len(ids) for prepared in self.lists for ids in prepared.ids)
+
+    @cached_property
+    def company(self) -> tuple[bool, frozenset[str]]:
+        """Jobs of equal company may be scored together: they need the same models run and the same detail."""
+        return self.word_scores, frozenset(name for name, value in self.weights.interpolation.items() if value > 0)

@@ -1,0 +1,123 @@
+"""Starts the service: loads the bundle, builds the app, runs it, and lets it finish what it has begun."""
+
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from models.bundle import load_bundle, set_threads
+from models.rescoring import ListLimits
+from service.app import create_app
+from service.listening import cannot_listen
+from service.protocol import limited_protocol
+from service.settings import Settings
+from service.telemetry import make_log, route_standard_logging
+
+
+def run(settings: Settings, listener: socket.socket) -> None:
+    """Serve until told to stop. Raises StartError or a BundleError, one line each, when it cannot start.
+
+    listener: bound to where the service shall listen; closed at the end
+    """
+    with listener:
+        set_threads(settings.threads)
+        limits = ListLimits(max_hypotheses=settings.max_hypotheses, max_words=settings.max_words)
+        bundle = load_bundle(settings.bundle, device=settings.device, limits=limits)
+        log = make_log(sys.stderr, settings.log_level)
+        route_standard_logging(sys.stderr, settings.log_level)
+        app = create_app(
+            bundle,
+            settings,
+            api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+            with_docs=settings.docs,
+            log=log,
+            log_requests=settings.log_requests,
+        )
+        host, port = listener.getsockname()[:2]
+
+        def announce() -> None:
+            log.info("listening", host=host, port=port, bundle=bundle.sha256, models=list(bundle.rescorer.models))
+
+        def drain() -> None:
+            app.state.routes.draining = True
+
+        try:
+            server = DrainingServer(_configuration(app, settings), announce, drain, settings.drain_delay_s)
+            server.run(sockets=[listener])
+        except OSError as error:
+            raise cannot_listen(settings.host, settings.port, error) from error
+        if app.state.routes.busy:
+            # A step that does not end would keep its thread, and the thread the process, for ever.
+            log.error("stopped while a step was still running")
+            logging.shutdown()
+            os._exit(1)
+
+
+def _configuration(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=limited_protocol(settings),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
+    )
+
+
+class DrainingServer(uvicorn.Server):
+    """Stops in order: no longer ready first, then no new connections, then the rest is finished.
+
+    A second signal stops it at once. Having stopped as told, the process ends with exit code 0.
+
+    announce: called when connections are taken
+    drain:    called when told to stop, turns readiness off
+    delay_s: seconds between the two, for load balancers to notice; an interrupt from the keyboard does not
+    wait
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        announce: Callable[[], None],
+        drain: Callable[[], None],
+        delay_s: float,
+    ) -> None:
+        super().__init__(config)
+        self._announce = announce
+        self._drain = drain
+        self._delay_s = delay_s
+        self._stop_at: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start taking connections, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        del frame
+        if self._stop_at is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._drain()
+        self._stop_at = time.monotonic() + (0.0 if sig == signal.SIGINT else self._delay_s)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look, ten times a second, whether it is time to stop."""
+        if self._stop_at is not None and time.monotonic() >= self._stop_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
