@@ -1,0 +1,143 @@
+"""Penn Treebank: test perplexity of KN5, of the recurrent network by both recipes, and of their mixture.
+
+    python benchmarks/ptb.py --data FOLDER [--mikolov-epochs N] [--work FOLDER]
+
+FOLDER holds ptb.train.txt, ptb.valid.txt and ptb.test.txt as preprocessed by Mikolov; the text is licensed by the LDC
+and is not part of this project. Published test perplexities: KN5 141.2, RNN 124.7, RNN + KN5 105.7 (Mikolov et al.,
+ICASSP 2011). Running text: the hidden state is carried over sentences; </s> is counted.
+
+What is trained is kept in the work folder and used again; interrupted trainings are resumed.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from figures import Figure, write
+
+from models.bundle import add_elman, add_kenlm, create_bundle, load_bundle
+from models.corpus import sentences, word_counts
+from models.interpolation import fit_lambdas
+from models.kn_training import KneserNeyOptions, train_kneser_ney
+from models.normaliser import Normaliser
+from models.perplexity import perplexity, text_events, text_log_probs
+from models.recipe_fast import FastOptions
+from models.recipe_mikolov2010 import Mikolov2010Options
+from models.rnn_training import Options, TrainingText, train_elman
+from models.rnnlm import WordClasses
+from models.score import interpolate
+from models.training_text import ClassStream
+from models.vocabulary import Vocabulary
+
+# The text is preprocessed: it is taken as it stands.
+AS_IT_STANDS = Normaliser(case="keep", punctuation="keep", variants="keep", noise_tokens=())
+PUBLISHED = {"kn5": "<= 141.3", "fast": "<= 126", "kn5 + fast": "<= 104"}
+
+
+def networks(mikolov_epochs: int) -> dict[str, tuple[int, Options]]:
+    """Name -> hidden size and options."""
+    out: dict[str, tuple[int, Options]] = {"fast": (250, FastOptions(reset_share=0.0))}
+    if mikolov_epochs:
+        out["mikolov2010"] = (200, Mikolov2010Options(max_epochs=mikolov_epochs))
+    return out
+
+
+class Experiment:
+    """The three texts, the bundle, and the models trained into it."""
+
+    def __init__(self, data: Path, work: Path) -> None:
+        self.train, self.valid, self.test = (
+            list(sentences([data / f"ptb.{part}.txt"], AS_IT_STANDS)) for part in ("train", "valid", "test")
+        )
+        self.counts = word_counts(self.train)
+        self.vocabulary = Vocabulary.from_counts(self.counts)
+        self.work = work
+        self.manifest = create_bundle(work / "bundle", AS_IT_STANDS, self.vocabulary)
+        self.seconds: dict[str, float] = {}
+        self.curves: dict[str, list[dict[str, float]]] = {}
+
+    def train_ngram(self) -> None:
+        """KN5 by lmplz."""
+        begun = time.perf_counter()
+        train_kneser_ney(self.train, self.vocabulary, self.work / "bundle" / "kn5.kenlm", KneserNeyOptions())
+        self.seconds["kn5"] = time.perf_counter() - begun
+        add_kenlm(self.work / "bundle", self.manifest, "kn5", {})
+
+    def train_network(self, name: str, hidden_size: int, options: Options) -> None:
+        """A network by one recipe; threads as torch chooses them, one for word-by-word training."""
+        classes = WordClasses.from_counts(self.vocabulary, self.counts, 0)
+        train, valid = (ClassStream.from_sentences(text, self.vocabulary, classes) for text in (self.train, self.valid))
+        text = TrainingText(train, valid, classes, self.vocabulary.sha256)
+        folder = self.work / name
+        before = torch.get_num_threads()
+        if isinstance(options, Mikolov2010Options):
+            torch.set_num_threads(1)
+        model = train_elman(
+            text,
+            options,
+            folder,
+            hidden_size=hidden_size,
+            seed=1,
+            device=torch.device("cpu"),
+            resume=(folder / "checkpoint.safetensors").exists(),
+            log=lambda entry: print(name, json.dumps(entry), flush=True),
+        )
+        torch.set_num_threads(before)
+        self.curves[name] = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        self.seconds[name] = self.curves[name][-1]["seconds"]
+        add_elman(self.work / "bundle", self.manifest, name, model)
+
+    def perplexities(self) -> dict[str, float]:
+        """Test perplexity of each model and of KN5 mixed with each network, weights fitted on the validation text."""
+        bundle = load_bundle(self.work / "bundle")
+        out: dict[str, float] = {}
+        ids = {part: [self.vocabulary.ids(words) for words in getattr(self, part)] for part in ("valid", "test")}
+        events = text_events(ids["test"])
+        scores = {
+            (name, part): np.concatenate(text_log_probs(model, ids[part], carry_state=True))
+            for name, model in bundle.rescorer.models.items()
+            for part in ids
+        }
+        for name in bundle.rescorer.models:
+            out[name] = perplexity(scores[name, "test"], events).with_oov
+            if name != "kn5":
+                valid, test = (np.stack([scores["kn5", part], scores[name, part]]) for part in ids)
+                lambdas = fit_lambdas(valid).lambdas
+                out[f"kn5 + {name}"] = perplexity(interpolate(test, lambdas), events).with_oov
+        return out
+
+
+def figures(experiment: Experiment) -> list[Figure]:
+    """Perplexities, training times and learning curves."""
+    out = [
+        Figure(f"Penn Treebank test perplexity, {name}", value, "perplexity", PUBLISHED.get(name, ""))
+        for name, value in experiment.perplexities().items()
+    ]
+    out += [Figure(f"training time, {name}", value, "s") for name, value in experiment.seconds.items()]
+    for name, curve in experiment.curves.items():
+        for entry in curve:
+            label = f"{name}: validation perplexity after epoch {entry['epoch']:.0f}, {entry['seconds']:.0f} s"
+            out.append(Figure(label, entry["valid_perplexity"], "perplexity"))
+    return out
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt")
+    parser.add_argument("--work", type=Path, default=Path("demo/ptb"), help="where models and checkpoints are kept")
+    parser.add_argument("--mikolov-epochs", type=int, default=8, help="epochs of recipe mikolov2010; 0 leaves it out")
+    arguments = parser.parse_args()
+    experiment = Experiment(arguments.data, arguments.work)
+    experiment.train_ngram()
+    for name, (hidden_size, options) in networks(arguments.mikolov_epochs).items():
+        experiment.train_network(name, hidden_size, options)
+    command = f"make ptb PTB=DIR ARGS='--mikolov-epochs {arguments.mikolov_epochs}'"
+    print(f"written to {write('ptb', figures(experiment), command)}")
+
+
+if __name__ == "__main__":
+    main()
