@@ -287,8 +287,7 @@ def _load_elman(folder: Path, entry: Mapping[str, Any], vocabulary: Vocabulary, 
     except (OSError, SafetensorError, KeyError) as error:
         raise BundleError(f"{weights_path}: not a recurrent network's weights: {error}") from error
     if of_event.shape != (vocabulary.size,) or of_event.dtype != np.int64:
-        held = f"{of_event.dtype} {list(of_event.shape)}"
-        raise BundleError(f"{weights_path}: class_of_event is {held}, but the vocabulary has {vocabulary.size} events")
+        raise BundleError(f"{weights_path}: its classes are not one integer for each of {vocabulary.size} events")
     try:
         classes = WordClasses(of_event, rare_members)
         return ElmanLM(weights, classes, initial_state, dict(entry.get("training", {})))

@@ -35,6 +35,8 @@ class KenLMNgram:
     def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
         try:
             self._model = kenlm.Model(str(path))
+        except UnicodeDecodeError as error:
+            raise BundleError(f"{path}: KenLM cannot load this file, and what it quotes of it is no text") from error
         except (OSError, RuntimeError) as error:
             raise BundleError(f"{path}: KenLM cannot load this file: {_reason(error)}") from error
         self.path = path

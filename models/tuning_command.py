@@ -15,7 +15,7 @@ from rich.table import Table
 from models.bundle import Bundle, load_bundle, weights_to_json
 from models.corpus import sentences
 from models.development_set import PARAMETERS
-from models.errors import InvalidNBestError, TuningError, UnknownModelError
+from models.errors import InvalidNBestError, TuningError
 from models.nbest import NBest
 from models.tuning import TuningResult, score_lists, tune
 from models.wire import nbest_from_json
@@ -89,11 +89,8 @@ def run_tune(
     strange = without - set(PARAMETERS)
     if strange:
         raise TuningError(f"no weight named {min(strange)!r}; there are {', '.join(PARAMETERS)}")
-    bundle = load_bundle(folder, device=device)
-    chosen = models or tuple(bundle.rescorer.models)
-    for name in chosen:
-        if name not in bundle.rescorer.models:
-            raise UnknownModelError(f"no model named {name!r}; the bundle has {', '.join(bundle.rescorer.models)}")
+    bundle = load_bundle(folder, device=device, only=models)
+    chosen = tuple(bundle.rescorer.models)
     lists = read_nbest(development, log_unit=LN_10 if log_base == "10" else 1.0)
     with Progress(console=_CONSOLE, transient=True) as bar:
         scoring = bar.add_task("scoring", total=len(lists))

@@ -1,0 +1,130 @@
+"""The commands that tune and measure, as a user types them."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.bundle import load_bundle
+
+Run = Callable[..., Any]
+
+
+def nbest_file(path: Path, sentences: Sequence[Sequence[str]], **more: Any) -> Path:
+    """Lists whose wrong hypothesis the audio prefers: a word of the grammar is in the wrong place."""
+    draw = random.Random(3)
+    lines = []
+    for number, words in enumerate(sentences):
+        wrong = list(words)
+        draw.shuffle(wrong)
+        texts = [" ".join(wrong), " ".join(words)]
+        hypotheses = [{"text": text, "acoustic_score": -10.0 - i, "lm_score": -5.0} for i, text in enumerate(texts)]
+        lines.append({"id": f"u-{number}", "hypotheses": hypotheses, "reference": " ".join(words), **more})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_perplexity_is_reported_with_and_without_unknown_words_and_their_counts(
+    tmp_path: Path, trained: Path, run: Run
+) -> None:
+    (tmp_path / "test.txt").write_text("the cat sat\nthe zebra ran\n")
+    answer = run("perplexity", trained, "--text", tmp_path / "test.txt", "--json", "--device", "cpu")
+    rows = {row["model"]: row for row in json.loads(answer.out)}
+    assert answer.code == 0
+    assert [name.partition(" ")[0] for name in rows] == ["kn5", "rnn", "mixture"]
+    for row in rows.values():
+        assert (row["events"], row["oov"]) == (8, 1)
+        assert row["perplexity"] > row["perplexity_without_oov"] > 1
+
+
+def test_perplexity_in_words_says_what_was_counted(tmp_path: Path, trained: Path, run: Run) -> None:
+    (tmp_path / "test.txt").write_text("the cat sat\nthe zebra ran\n")
+    for state in ("reset", "carried"):
+        answer = run("perplexity", trained, "--text", tmp_path / "test.txt", "--state", state, "--device", "cpu")
+        assert answer.code == 0
+        assert "over 8 words and sentence ends; without the 1 OOV words" in answer.out
+
+
+def test_the_perplexity_of_no_text_is_one_line(tmp_path: Path, trained: Path, run: Run) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    answer = run("perplexity", trained, "--text", tmp_path / "empty.txt")
+    assert answer.code == 1
+    assert "empty" in answer.complaint
+
+
+def test_tuning_writes_its_weights_and_how_they_were_found_into_the_bundle(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(30, seed=3))
+    answer = run("tune", trained, development, "--device", "cpu")
+    assert answer.code == 0
+    assert "dev.jsonl" in answer.out
+    loaded = load_bundle(trained)
+    assert sum(loaded.weights.interpolation.values()) == pytest.approx(1)
+    assert loaded.weights.lm_scale > 0
+    record = loaded.manifest.tuning
+    assert record is not None
+    assert record["development_set"] == "dev.jsonl"
+    errors = record["word_errors"]
+    assert errors["oracle"] <= errors["tuned"] < errors["first_pass"]
+
+
+def test_tuning_into_a_file_leaves_the_bundle_as_it_was(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3))
+    before = (trained / "bundle.json").read_bytes()
+    arguments = ("--output", tmp_path / "weights.json", "--models", "kn5", "--without", "word_bonus")
+    assert run("tune", trained, development, *arguments, "--device", "cpu").code == 0
+    weights = json.loads((tmp_path / "weights.json").read_text())
+    assert (weights["interpolation"], weights["word_bonus"]) == ({"kn5": 1.0}, 0.0)
+    assert (trained / "bundle.json").read_bytes() == before
+
+
+def test_tuning_in_log10_finds_scales_that_serve_log10(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
+    found = {}
+    for base in ("e", "10"):
+        development = nbest_file(tmp_path / f"dev-{base}.jsonl", make.grammar(20, seed=3))
+        if base == "10":
+            lines = [json.loads(line) for line in development.read_text().splitlines()]
+            for line in lines:
+                for hypothesis in line["hypotheses"]:
+                    hypothesis["acoustic_score"] /= 2.302585092994046
+                    hypothesis["lm_score"] /= 2.302585092994046
+            development.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        arguments = ("--log-base", base, "--output", tmp_path / f"{base}.json", "--device", "cpu")
+        assert run("tune", trained, development, *arguments).code == 0
+        found[base] = json.loads((tmp_path / f"{base}.json").read_text())
+    assert found["10"]["lm_scale"] == pytest.approx(found["e"]["lm_scale"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--models", "lstm"), "no model named 'lstm'"),
+        (("--without", "temperature"), "no weight named 'temperature'"),
+        (("--folds", "50"), "too few for 50 folds"),
+    ],
+)
+def test_a_tuning_that_cannot_be_done_is_one_line(
+    tmp_path: Path, trained: Path, run: Run, make: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(10, seed=3))
+    answer = run("tune", trained, development, *arguments, "--device", "cpu")
+    assert answer.code == 1
+    assert said in answer.complaint
+
+
+def test_a_list_without_a_reference_cannot_be_tuned_on(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(10, seed=3), reference=None)
+    answer = run("tune", trained, development, "--device", "cpu")
+    assert answer.code == 1
+    assert "'u-0' has no reference" in answer.complaint
+
+
+@pytest.mark.parametrize("command", [("perplexity", "--text", "x"), ("tune", "x")])
+def test_a_bundle_that_is_none_is_one_line(tmp_path: Path, run: Run, command: tuple[str, ...]) -> None:
+    answer = run(command[0], tmp_path / "nowhere", *command[1:])
+    assert answer.code == 1
+    assert "no bundle here" in answer.complaint

@@ -1,0 +1,142 @@
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.development_set import PARAMETERS, DevelopmentSet
+from models.errors import TuningError
+from models.rescoring import Rescorer
+from models.weight_search import RANGES, SearchRange, _middle_of_best, search
+
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)
+
+
+def drawn(sizes: list[int], seed: int, values: int = 3) -> DevelopmentSet:
+    """A development set of small whole numbers, so that ties are many."""
+    draw = np.random.default_rng(seed)
+    count = sum(sizes)
+    features = draw.integers(-values, values + 1, (count, len(PARAMETERS))).astype(float)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    return DevelopmentSet(features, draw.integers(0, 5, count), starts, np.full(len(sizes), 5))
+
+
+def first_best(development: DevelopmentSet, weights: Any) -> list[int]:
+    """Word errors of each list's winner, hypothesis by hypothesis; the first of equals wins."""
+    out = []
+    for first, last in zip(development.starts, development.starts[1:], strict=False):
+        winner = first
+        for row in range(first, last):
+            total = sum(w * f for w, f in zip(weights, development.features[row], strict=True))
+            best = sum(w * f for w, f in zip(weights, development.features[winner], strict=True))
+            winner = row if total > best else winner
+        out.append(int(development.errors[winner]))
+    return out
+
+
+@given(SIZES, st.integers(0, 1000), st.lists(st.integers(-2, 2), min_size=5, max_size=5))
+def test_chosen_errors_are_those_of_each_lists_winner(sizes: list[int], seed: int, weights: list[int]) -> None:
+    development = drawn(sizes, seed)
+    columns = np.array([weights, [0] * 5], float).T
+    chosen = development.chosen_errors(columns)
+    assert chosen[:, 0].tolist() == first_best(development, weights)
+    assert chosen[:, 1].tolist() == development.first_pass_errors.tolist()
+
+
+@given(SIZES, st.integers(0, 1000))
+def test_the_oracle_is_never_beaten(sizes: list[int], seed: int) -> None:
+    development = drawn(sizes, seed)
+    weights = np.random.default_rng(seed).normal(size=(5, 20))
+    assert np.all(development.chosen_errors(weights) >= development.oracle_errors[:, None])
+
+
+@given(SIZES, st.integers(0, 1000))
+def test_a_subset_has_the_numbers_of_its_lists(sizes: list[int], seed: int) -> None:
+    development = drawn(sizes, seed)
+    chosen = np.random.default_rng(seed).random(len(sizes)) < 0.5
+    if not chosen.any():
+        chosen[0] = True
+    part, weights = development.subset(chosen), np.ones((5, 1))
+    assert part.lists == chosen.sum()
+    assert part.chosen_errors(weights).tolist() == development.chosen_errors(weights)[chosen].tolist()
+
+
+def test_zero_is_in_every_range() -> None:
+    assert set(RANGES) == set(PARAMETERS)
+    assert all(0.0 in spread.grid() for spread in RANGES.values())
+
+
+def test_zero_is_tried_even_where_the_steps_miss_it() -> None:
+    assert SearchRange(-1.0, 2.0, 3).grid().tolist() == [-1.0, 0.0, 0.5, 2.0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_search_is_never_worse_than_the_first_pass(seed: int) -> None:
+    development = drawn([4] * 12, seed)
+    development.errors[development.starts[:-1]] = 0
+    assert search(development, seed=seed).errors <= development.first_pass_errors.sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_errors_reported_are_those_of_the_weights_found(seed: int) -> None:
+    development = drawn([4] * 12, seed)
+    found = search(development, seed=seed)
+    assert found.errors == development.chosen_errors(found.values[:, None]).sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_weights_are_found_as_trying_them_all_finds_them(seed: int) -> None:
+    development = drawn([4] * 12, seed, values=9)
+    off = frozenset(PARAMETERS) - {"acoustic_scale", "lm_scale"}
+    tried = list(product([0.0, 1.0], np.linspace(-60, 60, 2401)))
+    grid = np.zeros((len(PARAMETERS), len(tried)))
+    grid[[PARAMETERS.index("acoustic_scale"), PARAMETERS.index("lm_scale")]] = np.transpose(tried)
+    best = development.chosen_errors(grid).sum(axis=0).min()
+    assert search(development, off=off).errors <= best + 1
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_weight_held_at_zero_stays_there(name: str) -> None:
+    assert search(drawn([4] * 8, seed=1), off=frozenset({name})).by_name()[name] == 0
+
+
+def test_only_ratios_matter_so_the_acoustic_scale_is_1_unless_it_is_0() -> None:
+    for seed in range(5):
+        assert search(drawn([4] * 8, seed)).by_name()["acoustic_scale"] in (0.0, 1.0)
+
+
+def test_the_search_repeats_itself_with_its_seed() -> None:
+    development = drawn([4] * 12, seed=3)
+    assert search(development, seed=5).values.tolist() == search(development, seed=5).values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("counts", "place"),
+    [([1, 1, 0, 1, 1], 2), ([0, 0, 0, 9, 9], 2), ([0, 0, 0, 0, 0], 2), ([0, 9, 9, 0, 0], 3), ([0, 9, 9, 9, 9], 0)],
+)
+def test_of_equally_good_values_zero_is_taken_else_the_middle_of_the_widest_run(counts: list[int], place: int) -> None:
+    assert _middle_of_best(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), np.array(counts)) == place
+
+
+def test_features_and_errors_of_real_lists(rescorer: Rescorer, make: Any) -> None:
+    lists = [
+        make.nbest("1", ("Good evening", -3.0, -1.0), ("good", -4.0, -2.0), reference="good day"),
+        make.nbest("2", ("", -5.0, -3.0), reference=""),
+    ]
+    scored = rescorer.score([rescorer.prepare(nbest) for nbest in lists])
+    development = DevelopmentSet.from_scores([scored], {"ngram": 1.0})
+    assert development.errors.tolist() == [1, 1, 0]
+    assert (development.starts.tolist(), development.words.tolist()) == ([0, 2, 3], [2, 0])
+    columns = dict(zip(PARAMETERS, development.features.T.tolist(), strict=True))
+    assert (columns["acoustic_scale"], columns["first_pass_scale"]) == ([-3.0, -4.0, -5.0], [-1.0, -2.0, -3.0])
+    assert (columns["word_bonus"], columns["oov_bonus"]) == ([2.0, 1.0, 0.0], [1.0, 0.0, 0.0])
+    # good: -0.5, </s> after it: back-offs of "<s> good" and "good" + p(</s>) = -0.1 - 0.25 - 1.0
+    assert columns["lm_scale"][1] == pytest.approx((-0.5 - 1.35) * np.log(10), abs=1e-5)
+
+
+def test_a_list_without_a_reference_cannot_be_tuned_on_and_is_named(rescorer: Rescorer, make: Any) -> None:
+    scored = rescorer.score([rescorer.prepare(make.nbest("utt-7", ("good", -1.0)))])
+    with pytest.raises(TuningError, match="'utt-7' has no reference"):
+        DevelopmentSet.from_scores([scored], {"ngram": 1.0})
