@@ -72,7 +72,7 @@ def test_the_lines_that_kaldi_users_parse(write_lines: Write, capsys: pytest.Cap
     ]
 
 
-def test_peers_28_first_pass_rescored_and_oracle_stand_together(write_lines: Write, tmp_path: Path) -> None:
+def test_first_pass_rescored_and_oracle_stand_together(write_lines: Write, tmp_path: Path) -> None:
     systems = report(tmp_path, write_lines("kn5.jsonl.gz", HAND_MADE))["systems"]
     assert [(s["name"], s["errors"]) for s in systems] == [("first pass", 3), ("kn5", 3), ("oracle", 0)]
 
@@ -98,14 +98,14 @@ def test_scored_texts_are_split_at_spaces_alone(write_lines: Write, tmp_path: Pa
     assert report(tmp_path, write_lines("r.jsonl", [entry]))["systems"][0]["reference_words"] == 2
 
 
-def test_peers_24_the_first_pass_is_input_index_0_wherever_it_is_ranked(write_lines: Write, tmp_path: Path) -> None:
+def test_the_first_pass_is_input_index_0_wherever_it_is_ranked(write_lines: Write, tmp_path: Path) -> None:
     entry = result("u", "right", ["right", "wrong"], [1, 0])
     first, rescored, _ = report(tmp_path, write_lines("r.jsonl", [entry]))["systems"]
     assert (first["errors"], rescored["errors"]) == (0, 1)
 
 
 @pytest.mark.parametrize("word", ["null", "NA", "nan", "None"])
-def test_peers_33_words_that_look_like_values_survive(write_lines: Write, tmp_path: Path, word: str) -> None:
+def test_words_that_look_like_values_survive(write_lines: Write, tmp_path: Path, word: str) -> None:
     entry = result(word, word, ["x", word], [1, 0])
     systems = report(tmp_path, write_lines("r.jsonl", [entry]))["systems"]
     assert [s["errors"] for s in systems] == [1, 0, 0]
@@ -138,9 +138,7 @@ def test_pairs_meet_by_id_whatever_their_order(write_lines: Write, tmp_path: Pat
     assert {**a, "name": ""} == {**b, "name": ""}
 
 
-def test_peers_32_differences_come_with_interval_and_p_value_that_a_seed_repeats(
-    write_lines: Write, tmp_path: Path
-) -> None:
+def test_differences_come_with_interval_and_p_value_that_a_seed_repeats(write_lines: Write, tmp_path: Path) -> None:
     path = write_lines("r.jsonl", HAND_MADE)
     first = report(tmp_path, path, "--seed", "3")
     assert first == report(tmp_path, path, "--seed", "3")

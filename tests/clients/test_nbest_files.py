@@ -46,16 +46,16 @@ def test_standard_input_is_read_for_a_hyphen(fakes: Any, monkeypatch: pytest.Mon
     assert [line.utterance_id for line in nbest("-")] == ["u1"]
 
 
-def test_peers_2_a_line_without_id_is_an_error_and_its_first_word_is_kept(write_lines: Write) -> None:
+def test_a_line_without_id_is_an_error_and_its_first_word_is_kept(write_lines: Write) -> None:
     assert fault(write_lines("n.jsonl", [{"hypotheses": [hypothesis_of("utt-1 hello")]}])) == ":1: id: missing"
 
 
-def test_peers_2_n_hypotheses_in_are_n_out(write_lines: Write, fakes: Any) -> None:
+def test_n_hypotheses_in_are_n_out(write_lines: Write, fakes: Any) -> None:
     (line,) = nbest(write_lines("n.jsonl", [fakes.utterance("u", "a b", "a b", "", "c")]))
     assert [h["text"] for h in line.utterance["hypotheses"]] == ["a b", "a b", "", "c"]
 
 
-def test_peers_3_ids_with_hyphens_survive(write_lines: Write, fakes: Any) -> None:
+def test_ids_with_hyphens_survive(write_lines: Write, fakes: Any) -> None:
     ids = ["utt-1", "spk-a-utt-1-2", "-", "utt-1-"]
     assert [line.utterance_id for line in nbest(write_lines("n", map_ids(fakes, ids)))] == ids
 
@@ -65,7 +65,7 @@ def map_ids(fakes: Any, ids: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("word", ["null", "NA", "nan", "None", "NaN", "true", "-inf", "1e5"])
-def test_peers_33_words_that_look_like_values_survive(write_lines: Write, fakes: Any, word: str) -> None:
+def test_words_that_look_like_values_survive(write_lines: Write, fakes: Any, word: str) -> None:
     (line,) = nbest(write_lines("n.jsonl", [fakes.utterance(word, word, reference=word, speaker=word)]))
     utterance = line.utterance
     assert (utterance["id"], utterance["reference"], utterance["speaker"]) == (word, word, word)

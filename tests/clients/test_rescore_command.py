@@ -85,7 +85,7 @@ def test_settings_travel_in_every_request(write_lines: Write, fakes: Any, servic
         assert settings == {"options": options, "log_base": "10", "word_scores": True, "compact": False}
 
 
-def test_peers_17_the_declared_base_of_the_logarithms_is_passed_on(
+def test_the_declared_base_of_the_logarithms_is_passed_on(
     write_lines: Write, fakes: Any, service: Any, out: Path
 ) -> None:
     assert fakes.rescore(write_lines("n.jsonl", fakes.many(1)), service.url, out, "--log-base", "10") == 0
@@ -124,7 +124,7 @@ def test_a_whole_session_travels_in_one_request_when_state_is_carried(
     assert {entry["state"] for entry in fakes.results(out)} == {"carried"}
 
 
-def test_peers_24_results_keep_the_input_index_of_each_hypothesis(
+def test_results_keep_the_input_index_of_each_hypothesis(
     write_lines: Write, fakes: Any, service: Any, out: Path
 ) -> None:
     # totals: -100 - 30, -101 - 10, -102 - 20

@@ -30,7 +30,7 @@ def test_settings_that_are_left_out_are_left_to_the_server(colour: Any, answered
     assert json.loads(script.requests[0].content).keys() == {"utterances"}
 
 
-def test_peers_17_the_base_of_the_logarithms_is_declared(colour: Any, answered: Any, fakes: Any) -> None:
+def test_the_base_of_the_logarithms_is_declared(colour: Any, answered: Any, fakes: Any) -> None:
     script = fakes.script(answered)
     colour.call(script, "rescore", [fakes.utterance("u")], log_base="10")
     assert json.loads(script.requests[0].content)["log_base"] == "10"
@@ -47,7 +47,7 @@ def test_one_utterance_gives_one_result(colour: Any, answered: Any, fakes: Any) 
     assert (result["id"], result["best_text"]) == ("u", "d")
 
 
-def test_peers_6_scoring_twice_is_identical_and_the_callers_objects_are_left_alone(
+def test_scoring_twice_is_identical_and_the_callers_objects_are_left_alone(
     colour: Any, answered: Any, fakes: Any
 ) -> None:
     utterances, options = [fakes.utterance("u", "a b", "c")], {"lm_scale": 1.0, "state": "reset"}
