@@ -2,6 +2,7 @@
 # ruff: noqa: PLC0415 - a command imports what it runs: help stays fast, extras stay optional
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,16 @@ BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bund
 TextOption = Annotated[
     list[Path], typer.Option("--text", help="Training text, one sentence a line; .gz and .xz are read too. Repeatable.")
 ]
-NameHelp = "The model's name in the bundle."
+NAME_HELP = "The model's name in the bundle: letters, digits, '.', '_' and '-'."
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _model_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise typer.BadParameter(
+            "a model's name is made of letters, digits, '.', '_' and '-', and begins with one of the first two"
+        )
+    return name
 
 
 @train.command("kn")
@@ -21,7 +31,7 @@ def train_kn(
     bundle: BundleArgument,
     text: TextOption,
     *,
-    name: Annotated[str, typer.Option(help=NameHelp)] = "kn5",
+    name: Annotated[str, typer.Option(help=NAME_HELP, callback=_model_name)] = "kn5",
     order: Annotated[int, typer.Option(min=2, max=6, help="n of the n-gram.")] = 5,
     discount_fallback: Annotated[
         bool, typer.Option("--discount-fallback", help="Use fixed discounts where the text is too small.")
@@ -45,7 +55,7 @@ def train_rnn(
     text: TextOption,
     valid: Annotated[list[Path], typer.Option("--valid", help="Validation text; never part of the training text.")],
     *,
-    name: Annotated[str, typer.Option(help=NameHelp + " Several seeds make NAME-SEED.")] = "rnn",
+    name: Annotated[str, typer.Option(help=f"{NAME_HELP} Several seeds make NAME-SEED.", callback=_model_name)] = "rnn",
     recipe: Annotated[Literal["fast", "mikolov2010"], typer.Option(help="How to train.")] = "fast",
     hidden: Annotated[int, typer.Option(min=2, help="Hidden units.")] = 200,
     rare: Annotated[int, typer.Option(min=0, help="Words that occur at most this often share one class.")] = 3,

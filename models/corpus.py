@@ -11,7 +11,8 @@ from typing import IO
 from models.errors import InvalidTextError, TrainingError
 from models.normaliser import Normaliser
 
-_OPENERS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
+# How a text file is opened, by its ending; others are plain.
+OPENERS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def sentences(paths: Sequence[Path], normaliser: Normaliser) -> Iterator[tuple[str, ...]]:
@@ -22,7 +23,7 @@ def sentences(paths: Sequence[Path], normaliser: Normaliser) -> Iterator[tuple[s
     for path in paths:
         number = 0
         try:
-            with _OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+            with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
                 for number, line in enumerate(lines, 1):  # noqa: B007 - the number is for the messages below
                     words = normaliser.words(line)
                     if words:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from models.base import FloatArray
 from models.errors import TuningError
 from models.prefix_tree import IntArray
-from models.rescoring import PreparedList, ScoredLists, list_features
 from models.score import SCALES
+from models.scored_lists import PreparedList, ScoredLists, list_features
 from models.word_errors import word_errors
 
 # The weights of the total, in the order of a development set's feature columns.

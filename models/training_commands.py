@@ -125,6 +125,17 @@ class RnnSettings:
         return Mikolov2010Options(**translated)
 
 
+def _training_text(
+    manifest: Manifest, vocabulary: Vocabulary, corpus: Corpus, valid: Sequence[Path], rare_threshold: int
+) -> TrainingText:
+    classes = WordClasses.from_counts(vocabulary, word_counts(corpus), rare_threshold)
+    validation = ClassStream.from_sentences(list(sentences(valid, manifest.normaliser)), vocabulary, classes)
+    if not len(validation):
+        raise TrainingError(f"{valid[0]}: the validation text is empty")
+    training = ClassStream.from_sentences(corpus, vocabulary, classes)
+    return TrainingText(training, validation, classes, vocabulary.sha256)
+
+
 def run_train_rnn(
     bundle: Path, text: Sequence[Path], valid: Sequence[Path], settings: RnnSettings, *, resume: bool
 ) -> None:
@@ -136,13 +147,8 @@ def run_train_rnn(
     if settings.threads:
         set_threads(settings.threads)
     manifest, vocabulary, corpus = _open_bundle(bundle, text)
-    classes = WordClasses.from_counts(vocabulary, word_counts(corpus), settings.rare_threshold)
-    validation = ClassStream.from_sentences(list(sentences(valid, manifest.normaliser)), vocabulary, classes)
-    if not len(validation):
-        raise TrainingError(f"{valid[0]}: the validation text is empty")
-    training = ClassStream.from_sentences(corpus, vocabulary, classes)
-    stream = TrainingText(training, validation, classes, vocabulary.sha256)
-    provenance = _describe_text(text, corpus)
+    training_text = _training_text(manifest, vocabulary, corpus, valid, settings.rare_threshold)
+    provenance = {"rare_threshold": settings.rare_threshold, **_describe_text(text, corpus)}
     _begin_bundle(bundle, manifest, vocabulary)
     for seed in settings.seeds:
         name = settings.name if len(settings.seeds) == 1 else f"{settings.name}-{seed}"
@@ -152,7 +158,7 @@ def run_train_rnn(
             continue  # an earlier run finished this one before it was stopped at another
         with _stop_on_interrupt() as stop, _show_progress(name) as report, _tensorboard(settings.tensorboard) as log:
             model = train_elman(
-                stream,
+                training_text,
                 options,
                 folder,
                 hidden_size=settings.hidden_size,
@@ -163,7 +169,7 @@ def run_train_rnn(
                 stop=stop,
                 log=log,
             )
-        model.training = {**model.training, "rare_threshold": settings.rare_threshold, **provenance}
+        model.training = {**model.training, **provenance}
         add_elman(bundle, manifest, name, model)
         (folder / "log.jsonl").replace(bundle / name / "training-log.jsonl")
         shutil.rmtree(folder)

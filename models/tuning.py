@@ -11,8 +11,9 @@ from models.errors import TuningError
 from models.interpolation import FittedMixture, fit_lambdas
 from models.nbest import NBest
 from models.perplexity import text_log_probs
-from models.rescoring import PreparedList, Rescorer, ScoredLists
+from models.rescoring import Rescorer
 from models.score import Weights
+from models.scored_lists import PreparedList, ScoredLists
 from models.weight_search import RANGES, FoundWeights, search
 
 _LISTS_A_BATCH = 16

@@ -1,7 +1,7 @@
 """What `nbest tune` does: read, score, search, report, store."""
 
-import gzip
 import json
+import lzma
 import math
 import zlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from models.bundle import Bundle, load_bundle, weights_to_json
-from models.corpus import sentences
+from models.corpus import OPENERS, sentences
 from models.development_set import PARAMETERS
 from models.errors import InvalidNBestError, TuningError
 from models.nbest import NBest
@@ -25,14 +25,14 @@ _CONSOLE = Console(stderr=True)
 
 
 def read_nbest(path: Path, *, log_unit: float = 1.0) -> list[NBest]:
-    """Read N-best JSONL, plain or .gz. Raises InvalidNBestError naming file, line and field."""
+    """Read N-best JSONL, plain, .gz or .xz. Raises InvalidNBestError naming file, line and field."""
     out: dict[str, NBest] = {}
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     _enter(out, _parse(line, f"{path}, line {number}", log_unit), f"{path}, line {number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as error:
         raise InvalidNBestError(f"{path}: cannot be read: {error}") from error
     if not out:
         raise InvalidNBestError(f"{path}: the file holds no N-best list")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,10 +54,6 @@ class Vocabulary:
         """Ids of words; a word outside V gets that of <unk>."""
         known = self._ids
         return [known.get(word, UNK_ID) for word in words]
-
-    def count_oov(self, words: Sequence[str]) -> int:
-        """How many of the words are outside V. A literal <unk> counts as one."""
-        return sum(i == UNK_ID for i in self.ids(words))
 
     def word(self, event: int) -> str:
         """The word of an id."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.nbest import Hypothesis, NBest
-from models.rescoring import RescoredHypothesis, RescoredList
+from models.ranking import RescoredHypothesis, RescoredList
 
 
 def nbest_from_json(document: Mapping[str, Any], *, log_unit: float = 1.0) -> NBest:

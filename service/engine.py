@@ -19,8 +19,8 @@ from models.errors import (
     UnknownModelError,
 )
 from models.nbest import Hypothesis, NBest
-from models.rescoring import PreparedList
 from models.score import Weights
+from models.scored_lists import PreparedList
 from models.wire import nbest_from_json, result_to_json
 from service.batching import Batcher
 from service.errors import (

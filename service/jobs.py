@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Protocol
 
 from models.errors import RescoringError
-from models.rescoring import PreparedList, RescoredList
+from models.ranking import RescoredList
 from models.score import Weights
+from models.scored_lists import PreparedList
 
 Results = list[RescoredList | RescoringError]
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from models.errors import InvalidNBestError
 from models.nbest import Hypothesis, NBest
 from models.normaliser import Normaliser
-from models.rescoring import RescoredList, Rescorer
+from models.ranking import RescoredList
+from models.rescoring import Rescorer
 from models.rnnlm import ElmanLM
 from models.score import Weights
 from models.vocabulary import Vocabulary

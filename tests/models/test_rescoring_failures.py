@@ -16,7 +16,8 @@ from models.errors import (
 )
 from models.ngram import KenLMNgram
 from models.normaliser import Normaliser
-from models.rescoring import ListLimits, RescoredList, Rescorer
+from models.ranking import RescoredList
+from models.rescoring import ListLimits, Rescorer
 from models.score import Weights
 from models.vocabulary import Vocabulary
 

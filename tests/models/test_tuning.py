@@ -9,7 +9,8 @@ import pytest
 from models.errors import InvalidNBestError, TuningError
 from models.nbest import Hypothesis, NBest
 from models.normaliser import Normaliser
-from models.rescoring import RescoredList, Rescorer
+from models.ranking import RescoredList
+from models.rescoring import Rescorer
 from models.score import Weights
 from models.tuning import TuningResult, fit_mixture, score_lists, tune
 from models.tuning_command import read_nbest

@@ -35,7 +35,7 @@ def test_the_event_space_is_the_words_the_unknown_word_and_the_sentence_end() ->
 def test_a_word_not_known_is_the_unknown_word() -> None:
     vocabulary = Vocabulary(("a", "b"))
     assert vocabulary.ids(("b", "zebra", "a", "<unk>")) == [3, UNK_ID, 2, UNK_ID]
-    assert vocabulary.count_oov(("b", "zebra", "a", "<unk>")) == 2
+    assert vocabulary.ids(("b", "zebra", "a", "<unk>")).count(UNK_ID) == 2
 
 
 def test_no_word_can_end_a_sentence() -> None:

@@ -15,9 +15,11 @@ from fastapi import FastAPI
 from models.bundle import Bundle, add_elman, add_kenlm, create_bundle, load_bundle
 from models.errors import RescoringError
 from models.normaliser import Normaliser
-from models.rescoring import PreparedList, RescoredList, Rescorer
+from models.ranking import RescoredList
+from models.rescoring import Rescorer
 from models.rnnlm import ElmanLM, ElmanWeights, WordClasses
 from models.score import Weights
+from models.scored_lists import PreparedList
 from models.vocabulary import Vocabulary
 from service.app import create_app
 from service.telemetry import make_log

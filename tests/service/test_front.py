@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter, ValidationError
 
 from models.bundle import Bundle
-from models.rescoring import PreparedList
+from models.scored_lists import PreparedList
 from service.middleware import CLIENT_LEFT_STATUS
 from service.schemas import Problem
 from service.settings import Limits

@@ -11,7 +11,7 @@ import pytest
 
 from models.bundle import Bundle
 from models.nbest import Hypothesis, NBest
-from models.rescoring import PreparedList
+from models.scored_lists import PreparedList
 from service.batching import Batcher
 from service.jobs import Job
 from service.settings import Limits

@@ -1,0 +1,124 @@
+"""The ranking of one list under given weights, and everything a caller may ask about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.errors import InvalidNBestError
+from models.nbest import NBest
+from models.score import Weights, posteriors, rank, totals
+from models.scored_lists import PreparedList, ScoredLists, list_features
+from models.vocabulary import EOS
+
+
+@dataclass(frozen=True, slots=True)
+class WordScores:
+    """Per-word values of one hypothesis, each of length T + 1, the last for </s>.
+
+    words:    the words scored, </s> included
+    mixture:  ln P(w_t | h_t) of the mixture; their sum is the hypothesis's lm
+    by_model: the same of each model alone
+    """
+
+    words: tuple[str, ...]
+    mixture: tuple[float, ...]
+    by_model: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RescoredHypothesis:
+    """One hypothesis after rescoring; every score is a natural log.
+
+    index:         its place in the input list, from 0
+    text:          as it came
+    words:         as it was scored: the normaliser's words
+    oov:           how many of them are outside the vocabulary
+    total:         what the ranking is by
+    posterior:     its share of the list, in [0, 1]
+    acoustic, first_pass, lm: the unscaled parts; first_pass is None where the recogniser gave none
+    contributions: the scaled parts by name; they sum to `total`
+    lm_by_model:   ln p(words) of each model that has weight, alone; of every model with word_scores
+    word_scores:   per-word values, when asked for
+    """
+
+    index: int
+    text: str
+    words: tuple[str, ...]
+    oov: int
+    total: float
+    posterior: float
+    acoustic: float
+    first_pass: float | None
+    lm: float
+    contributions: Mapping[str, float]
+    lm_by_model: Mapping[str, float]
+    word_scores: WordScores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RescoredList:
+    """The list of one utterance, best first: N hypotheses in, N out."""
+
+    nbest: NBest
+    ranking: tuple[RescoredHypothesis, ...]
+    reference_words: tuple[str, ...] | None = None
+
+    @property
+    def best(self) -> RescoredHypothesis:
+        """The hypothesis with the highest total."""
+        return self.ranking[0]
+
+
+def rank_list(
+    scored: ScoredLists, prepared: PreparedList, first: int, weights: Weights, *, word_scores: bool
+) -> RescoredList:
+    """Weigh, rank and describe one list.
+
+    first: the number of the list's first hypothesis among the sentences of the tree
+
+    Raises InvalidNBestError when a total is no finite number.
+    """
+    nbest = prepared.nbest
+    features, per_word = list_features(scored, prepared, first, weights.interpolation)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = totals(features, weights)
+        finite = np.isfinite(total) & np.isfinite(weights.posterior_scale * total)
+    if not finite.all():
+        raise InvalidNBestError(
+            f"utterance {nbest.utterance_id!r}, hypothesis {int(np.argmin(finite))}: "
+            "the total is too large to be a number; look at the scores and scales"
+        )
+    posterior = posteriors(total, weights.posterior_scale, prepared.words)
+    contributions = features.contributions(weights)
+    # What other lists of the batch needed is none of this list's business.
+    names = [name for name in scored.by_model if word_scores or weights.interpolation.get(name, 0) > 0]
+    shown = {name: scored.by_model[name] for name in names}
+    ranking = []
+    for index in rank(total):
+        hypothesis = nbest.hypotheses[index]
+        events = scored.tree.sentences[first + index]
+        detail = None
+        if word_scores:
+            detail = WordScores(
+                words=(*prepared.words[index], EOS),
+                mixture=tuple(per_word[index].tolist()),
+                by_model={name: tuple(values[events].tolist()) for name, values in shown.items()},
+            )
+        ranking.append(
+            RescoredHypothesis(
+                index=index,
+                text=hypothesis.text,
+                words=prepared.words[index],
+                oov=int(features.oov[index]),
+                total=float(total[index]),
+                posterior=float(posterior[index]),
+                acoustic=hypothesis.acoustic,
+                first_pass=hypothesis.first_pass,
+                lm=float(features.lm[index]),
+                contributions={name: float(values[index]) for name, values in contributions.items()},
+                lm_by_model={name: float(values[events].sum()) for name, values in shown.items()},
+                word_scores=detail,
+            )
+        )
+    return RescoredList(nbest, tuple(ranking), prepared.reference_words)
