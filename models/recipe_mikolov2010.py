@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from models.deferred_updates import OutputMatrix
 from models.recipe import RecipeState, perplexity_of
 from models.rnnlm import ElmanWeights
 from models.training_text import ClassStream
@@ -50,8 +51,7 @@ class Mikolov2010:
 
     def __init__(self, stream: ClassStream, start: ElmanWeights, options: Mikolov2010Options) -> None:
         self._U, self._W = start.U.clone(), start.W.clone()
-        # V is kept transposed, (H, C): all three products with it then read memory in order, three times as fast.
-        self._Vt = start.V.T.contiguous()
+        self._V = OutputMatrix(start.V)
         self._targets = stream.targets.tolist()
         self._inputs = stream.inputs.tolist()
         self._options = options
@@ -87,23 +87,25 @@ class Mikolov2010:
                 last = min(self._position + _WORDS_PER_YIELD, len(self._targets))
                 for t in range(self._position, last):
                     self._loss -= self.learn(self._inputs[t], self._targets[t])
+                # Applied at every yield, saved or not, so that saving does not change a bit of what follows.
+                self._V.apply()
                 words, self._position = last - self._position, last
                 yield words
         self._epoch += 1
 
     def learn(self, read: int, target: int) -> float:
         """One word: predict it, then one gradient step. Returns ln P(target) before the step."""
-        U, W, Vt, rate = self._U, self._W, self._Vt, self._rate
+        U, W, V, rate = self._U, self._W, self._V, self._rate
         state = torch.sigmoid(torch.addmv(U[read], W, self._states[-1]))
         self._states.append(state)
         self._read.append(read)
-        log_probs = torch.log_softmax(state @ Vt, dim=0)
+        log_probs = torch.log_softmax(V.logits(state), dim=0)
         log_prob = float(log_probs[target])
         # error = desired - y, as in the paper: added, not subtracted
         error = log_probs.exp_().neg_()
         error[target] += 1.0
-        hidden_errors = self._through_time(Vt @ error)
-        Vt.addr_(state, error, alpha=rate)
+        hidden_errors = self._through_time(V.back(error))
+        V.add(error, state, rate)
         for back, hidden_error in enumerate(hidden_errors, 1):
             U[self._read[-back]] += rate * hidden_error
             W.addr_(hidden_error, self._states[-back - 1], alpha=rate)
@@ -141,11 +143,11 @@ class Mikolov2010:
 
     def weights(self) -> ElmanWeights:
         """See Recipe."""
-        return ElmanWeights(self._U.clone(), self._W.clone(), self._Vt.T.contiguous())
+        return ElmanWeights(self._U.clone(), self._W.clone(), self._V.value())
 
     def state(self) -> RecipeState:
         """See Recipe."""
-        tensors = {"U": self._U, "W": self._W, "Vt": self._Vt, "states": torch.stack(list(self._states))}
+        tensors = {"U": self._U, "W": self._W, "V": self._V.value(), "states": torch.stack(list(self._states))}
         values = {
             "position": self._position,
             "epoch": self._epoch,
@@ -160,7 +162,8 @@ class Mikolov2010:
     def restore(self, state: RecipeState) -> None:
         """See Recipe."""
         values = state.values
-        self._U, self._W, self._Vt = (state.tensors[name].clone() for name in ("U", "W", "Vt"))
+        self._U, self._W = state.tensors["U"].clone(), state.tensors["W"].clone()
+        self._V = OutputMatrix(state.tensors["V"])
         self._states = deque(state.tensors["states"].clone().unbind(), maxlen=self._options.tau + 1)
         self._read = deque(values["read"], maxlen=self._options.tau)
         self._position, self._epoch = values["position"], values["epoch"]

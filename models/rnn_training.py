@@ -125,11 +125,11 @@ class Trainer:
     def run(self, *, resume: bool = False) -> tuple[ElmanWeights, float]:
         """Train to the end. Returns the network with the lowest validation perplexity, and that perplexity."""
         log = self._folder / "log.jsonl"
+        done = False
         if resume:
-            self._restore()
+            done = self._restore()
         else:
             log.unlink(missing_ok=True)
-        done = False
         while not done:
             self._run_epoch()
             entry = {**self._recipe.report(), **self._validate()}
@@ -189,7 +189,8 @@ class Trainer:
         }
         save_checkpoint(self.checkpoint, tensors, values)
 
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """Take up the checkpoint. Returns whether that training was finished."""
         tensors, values = load_checkpoint(self.checkpoint)
         theirs = values["identity"]
         for name in sorted({*theirs, *self._identity}):
@@ -198,14 +199,13 @@ class Trainer:
                     f"{self.checkpoint}: was made with another {name.replace('_', ' ')} "
                     f"({_shorten(theirs.get(name))}, now {_shorten(self._identity.get(name))}); it cannot be resumed"
                 )
-        if values["done"]:
-            raise TrainingError(f"{self.checkpoint}: this training is finished; nothing is left to resume")
         recipe = {name.removeprefix("recipe."): t for name, t in tensors.items() if name.startswith("recipe.")}
         self._recipe.restore(RecipeState(recipe, values["recipe"]))
         device = self._best.U.device
         self._best = ElmanWeights(*(tensors[f"best.{name}"].to(device) for name in "UWV"))
         self._best_perplexity = math.inf if values["best_perplexity"] is None else values["best_perplexity"]
         self._epoch, self._seconds, self._valid = values["epoch"], values["seconds"], values["valid"]
+        return bool(values["done"])
 
 
 def _shorten(value: Any) -> str:

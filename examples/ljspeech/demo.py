@@ -25,7 +25,8 @@ HERE = Path(__file__).parent
 TEXT = [HERE / "ljspeech_text.txt.xz", HERE / "standardebooks_60k.txt.xz"]
 DEV = HERE / "lj.dev.nbest.jsonl.gz"
 TEST = HERE / "lj.test.nbest.jsonl.gz"
-MIXTURES = {"kn5": "kn5", "rnn": "rnn", "kn5+rnn": "kn5,rnn"}
+ALONE = ("kn5", "rnn")
+BOTH = "kn5+rnn"
 VALIDATION_LINES = 400
 SENTENCES_TO_SHOW = 3
 SECONDS_TO_START = 120
@@ -83,16 +84,15 @@ def train(folder: Path, bundle: Path) -> None:
         run("train", "rnn", bundle, *arguments, "--valid", valid, "--epochs", 3, *resume)
 
 
-def tune(folder: Path, bundle: Path) -> dict[str, Path]:
-    """Tune each mixture on the development set; the last one's weights become the bundle's own."""
-    weights = {}
-    for name, models in MIXTURES.items():
-        weights[name] = folder / f"weights.{name}.json"
-        if not weights[name].exists():
-            run("tune", bundle, DEV, "--models", models, "--output", weights[name])
+def tune(folder: Path, bundle: Path) -> dict[str, list[str]]:
+    """Tune each model alone, then both, whose weights become the bundle's own. Returns options for `nbest rescore`."""
+    files = {name: folder / f"weights.{name}.json" for name in ALONE}
+    for name, file in files.items():
+        if not file.exists():
+            run("tune", bundle, DEV, "--models", name, "--output", file)
     if json.loads((bundle / "bundle.json").read_text())["weights"] is None:
         run("tune", bundle, DEV)
-    return weights
+    return {**{name: ["--options", str(file)] for name, file in files.items()}, BOTH: []}
 
 
 @contextlib.contextmanager
@@ -152,7 +152,7 @@ def summarise(folder: Path, results: dict[str, Path], report: Path) -> None:
     names = {"first pass": "first_pass", **{path.stem: name for name, path in results.items()}, "oracle": "oracle"}
     table = {key: round(systems[name], 2) for name, key in names.items()}
     print("\nSentences that rescoring put right (differences in capitals):")
-    for reference, first, best in put_right(results["kn5+rnn"])[:SENTENCES_TO_SHOW]:
+    for reference, first, best in put_right(results[BOTH])[:SENTENCES_TO_SHOW]:
         print(f"  first pass  {mark(first, reference)}\n  rescored    {mark(best, first)}\n")
     print("lj.test, 199 utterances, weights tuned on lj.dev; word error rate in per cent")
     for name, value in table.items():
@@ -178,9 +178,9 @@ def main() -> None:
         return
     results = {}
     with serving(bundle, folder / "serve.log") as url:
-        for name, file in weights.items():
+        for name, options in weights.items():
             results[name] = folder / f"lj.test.{name}.jsonl"
-            run("rescore", TEST, "--url", url, "--options", file, "--output", results[name])
+            run("rescore", TEST, "--url", url, *options, "--output", results[name])
     report = folder / "evaluation.json"
     run("evaluate", *results.values(), "--set-name", "lj.test", "--json", report)
     summarise(folder, results, report)

@@ -142,10 +142,10 @@ def test_resuming_with_another_text_is_refused_by_name(
         train(replace(text, **changes), tmp_path, FAST, resume=True)
 
 
-def test_a_finished_training_is_not_resumed(text: TrainingText, tmp_path: Path) -> None:
-    train(text, tmp_path, FAST)
-    with pytest.raises(TrainingError, match="finished"):
-        train(text, tmp_path, FAST, resume=True)
+def test_resuming_a_finished_training_gives_its_network(text: TrainingText, tmp_path: Path) -> None:
+    finished = train(text, tmp_path, FAST)
+    again = train(text, tmp_path, FAST, resume=True)
+    assert all(torch.equal(matrix, again.weights.named()[name]) for name, matrix in finished.weights.named().items())
 
 
 def test_without_a_checkpoint_there_is_nothing_to_resume(text: TrainingText, tmp_path: Path) -> None:
