@@ -54,12 +54,13 @@ def nbest(*arguments: object) -> None:
 
 def split(data: Path, work: Path) -> tuple[list[Path], Path]:
     """Training texts and the validation text."""
-    valid, train = [], []
+    valid: list[str] = []
+    train: list[Path] = []
     for name, (trained_on, held_out) in LINES.items():
         lines = lzma.decompress((data / name).read_bytes()).decode().splitlines(keepends=True)
         train.append(work / f"train.{name.removesuffix('.xz')}")
         train[-1].write_text("".join(lines[:trained_on]), encoding="utf-8")
-        valid += lines[trained_on : trained_on + held_out]
+        valid = lines[trained_on : trained_on + held_out] + valid
     (work / "valid.txt").write_text("".join(valid), encoding="utf-8")
     return train, work / "valid.txt"
 
