@@ -156,7 +156,7 @@ def run_train_rnn(
         begun = (folder / "checkpoint.safetensors").exists() or len(settings.seeds) == 1
         if resume and not begun and name in manifest.models:
             continue  # an earlier run finished this one before it was stopped at another
-        with _stop_on_interrupt() as stop, _show_progress(name) as report, _tensorboard(settings.tensorboard) as log:
+        with _stop_on_interrupt() as stop, _show_progress(name) as report, _log(name, settings.tensorboard) as log:
             model = train_elman(
                 training_text,
                 options,
@@ -219,15 +219,24 @@ def _show_progress(name: str) -> Iterator[Callable[[TrainingProgress], None]]:
 
 
 @contextmanager
-def _tensorboard(folder: Path | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    if folder is None:
-        yield lambda _: None
+def _log(name: str, tensorboard: Path | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A line an epoch, and event files in the folder `tensorboard`, if any."""
+
+    def say(entry: Mapping[str, Any]) -> None:
+        _CONSOLE.print(
+            f"{name}: epoch {entry['epoch']}: validation perplexity {entry['valid_perplexity']:.1f}, "
+            f"{entry['words_per_second']:,.0f} words/s"
+        )
+
+    if tensorboard is None:
+        yield say
         return
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra that few install
 
-    with SummaryWriter(str(folder)) as writer:
+    with SummaryWriter(str(tensorboard)) as writer:
 
         def log(entry: Mapping[str, Any]) -> None:
+            say(entry)
             for key in ("train_perplexity", "valid_perplexity", "rate", "words_per_second"):
                 writer.add_scalar(key, entry[key], entry["epoch"])
 

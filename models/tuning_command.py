@@ -154,8 +154,9 @@ def _store(bundle: Bundle, result: TuningResult, record: dict[str, Any], output:
 
 
 def _print(result: TuningResult, development: Path, models: Sequence[str]) -> None:
-    console = Console()
-    table = Table(title=f"{' + '.join(models)}, tuned on {development.name} ({result.lists} utterances)")
+    console = Console(soft_wrap=True)
+    console.print(f"{' + '.join(models)}, tuned on {development.name} ({result.lists} utterances)")
+    table = Table(show_header=True)
     table.add_column("weight")
     table.add_column("value", justify="right")
     for name, value in result.weights.interpolation.items():

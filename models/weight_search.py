@@ -38,7 +38,7 @@ RANGES: Mapping[str, SearchRange] = {
     "word_bonus": SearchRange(-60.0, 60.0, 121),
     "oov_bonus": SearchRange(-200.0, 100.0, 61),
 }
-_STARTS = 8
+_STARTS = 16
 
 
 @dataclass(frozen=True, slots=True)
