@@ -1,15 +1,12 @@
 """The engine in this process, behind the same JSON as the service: what `nbest rescore --bundle` runs on."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from models.bundle import Bundle, load_bundle, set_threads, weights_from_json, weights_to_json
 from models.errors import RescoringError
-from models.wire import nbest_from_json, result_to_json
-
-LN_10 = math.log(10.0)
+from models.wire import LOG_UNITS, nbest_from_json, result_to_json
 
 
 class LocalEngine:
@@ -43,7 +40,7 @@ def rescore_request(bundle: Bundle, request: Mapping[str, Any]) -> dict[str, Any
     weights = weights_from_json(options, bundle.weights)
     rescorer = bundle.rescorer
     weights.check_models(list(rescorer.models))
-    unit = LN_10 if request.get("log_base", "e") == "10" else 1.0
+    unit = LOG_UNITS[request.get("log_base", "e")]
     lists = [rescorer.prepare(nbest_from_json(entry, log_unit=unit)) for entry in request["utterances"]]
     word_scores = bool(request.get("word_scores", False))
     if state == "carried":

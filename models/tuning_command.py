@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,8 @@ from models.development_set import PARAMETERS
 from models.errors import InvalidNBestError, TuningError
 from models.nbest import NBest
 from models.tuning import TuningResult, score_lists, tune
-from models.wire import nbest_from_json
+from models.wire import LOG_UNITS, nbest_from_json
 
-LN_10 = math.log(10.0)
 _CONSOLE = Console(stderr=True)
 
 
@@ -91,7 +89,7 @@ def run_tune(
         raise TuningError(f"no weight named {min(strange)!r}; there are {', '.join(PARAMETERS)}")
     bundle = load_bundle(folder, device=device, only=models)
     chosen = tuple(bundle.rescorer.models)
-    lists = read_nbest(development, log_unit=LN_10 if log_base == "10" else 1.0)
+    lists = read_nbest(development, log_unit=LOG_UNITS[log_base])
     with Progress(console=_CONSOLE, transient=True) as bar:
         scoring = bar.add_task("scoring", total=len(lists))
         searching = bar.add_task("searching", total=folds + 1)

@@ -1,16 +1,20 @@
 """N-best lists and results as JSON values: the shapes that files, HTTP and the in-process engine share."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from models.nbest import Hypothesis, NBest
 from models.ranking import RescoredHypothesis, RescoredList
 
+# What one unit of a score is in natural logs, by the base that a request or file declares.
+LOG_UNITS: Mapping[str, float] = {"e": 1.0, "10": math.log(10.0)}
+
 
 def nbest_from_json(document: Mapping[str, Any], *, log_unit: float = 1.0) -> NBest:
     """The N-best list of a JSON object whose fields are known to be present and of their types.
 
-    log_unit: what one unit of a score is in natural logs: 1 for ln, ln 10 for log10
+    log_unit: one of LOG_UNITS
     """
     return NBest(
         utterance_id=document["id"],

@@ -21,7 +21,7 @@ from models.errors import (
 from models.nbest import Hypothesis, NBest
 from models.score import Weights
 from models.scored_lists import PreparedList
-from models.wire import nbest_from_json, result_to_json
+from models.wire import LOG_UNITS, nbest_from_json, result_to_json
 from service.batching import Batcher
 from service.errors import (
     FieldError,
@@ -37,9 +37,6 @@ from service.settings import Limits
 from service.telemetry import Telemetry
 
 T = TypeVar("T")
-
-# What one unit of a score is in natural logs.
-_LOG_UNITS = {"e": 1.0, "10": math.log(10.0)}
 
 # Preparing or encoding more than this is done on a thread: a hop costs less than it would hold up everybody
 # else.
@@ -144,7 +141,7 @@ class Engine:
         _check_ids(utterances)
         options: dict[str, Any] = dict(request.get("options", {}))
         carried = options.pop("state", "reset") == "carried"
-        unit = _LOG_UNITS[request.get("log_base", "e")]
+        unit = LOG_UNITS[request.get("log_base", "e")]
         weights = self._weights(options)
         lists = tuple(self._prepare(entry, f"utterances[{i}]", unit) for i, entry in enumerate(utterances))
         return Plan(request, weights, carried, lists)
