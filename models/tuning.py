@@ -14,7 +14,7 @@ from models.perplexity import text_log_probs
 from models.rescoring import Rescorer
 from models.score import Weights
 from models.scored_lists import PreparedList, ScoredLists
-from models.weight_search import RANGES, FoundWeights, search
+from models.weight_search import RANGES, FoundWeights, steady_search
 
 _LISTS_A_BATCH = 16
 _OOV_SHARE_TO_WARN_OF = 0.05
@@ -101,12 +101,12 @@ def tune(
         raise TuningError("the references of the development set hold no word")
     if not development.features[:, PARAMETERS.index("first_pass_scale")].any():
         off |= {"first_pass_scale"}
-    found = search(development, off=off, seed=seed)
+    found = steady_search(development, off=off, seed=seed)
     report(1)
     fold_of = np.arange(development.lists) * folds // development.lists
     held_out_errors = 0
     for fold in range(folds):
-        others = search(development.subset(fold_of != fold), off=off, seed=seed)
+        others = steady_search(development.subset(fold_of != fold), off=off, seed=seed)
         this = development.subset(fold_of == fold)
         held_out_errors += int(this.chosen_errors(others.values[:, None]).sum())
         report(fold + 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models.development_set import PARAMETERS, DevelopmentSet
 from models.errors import TuningError
 from models.rescoring import Rescorer
-from models.weight_search import RANGES, SearchRange, _middle_of_best, search
+from models.weight_search import RANGES, SearchRange, _middle_of_best, search, steady_search
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
@@ -140,3 +140,40 @@ def test_a_list_without_a_reference_cannot_be_tuned_on_and_is_named(rescorer: Re
     scored = rescorer.score([rescorer.prepare(make.nbest("utt-7", ("good", -1.0)))])
     with pytest.raises(TuningError, match="'utt-7' has no reference"):
         DevelopmentSet.from_scores([scored], {"ngram": 1.0})
+
+
+def noisy(lists: int, seed: int) -> DevelopmentSet:
+    """Lists whose errors fall with acoustic + 8 * lm, with noise: weights near (1, 8) are right everywhere."""
+    draw = np.random.default_rng(seed)
+    features = np.zeros((lists * 20, len(PARAMETERS)))
+    features[:, PARAMETERS.index("acoustic_scale")] = draw.normal(0, 8, lists * 20)
+    features[:, PARAMETERS.index("lm_scale")] = draw.normal(0, 1, lists * 20)
+    good = features @ np.array([1.0, 0, 8, 0, 0]) + draw.normal(0, 8, lists * 20)
+    errors = np.clip(5 - np.round(good / 6), 0, 10).astype(np.int64)
+    return DevelopmentSet(features, errors, np.arange(lists + 1) * 20, np.full(lists, 10))
+
+
+def test_weights_averaged_over_halves_move_less_from_one_set_to_the_next_than_the_best_ones() -> None:
+    off = frozenset({"first_pass_scale", "word_bonus", "oov_bonus"})
+    sets = [noisy(60, seed) for seed in range(8)]
+    best, steady = ([found(one, off=off).by_name()["lm_scale"] for one in sets] for found in (search, steady_search))
+    assert np.std(steady) < np.std(best)
+    assert np.mean(steady) == pytest.approx(8, abs=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_averaged_weights_are_never_worse_than_the_first_pass_and_report_their_errors(seed: int) -> None:
+    development = drawn([4] * 12, seed)
+    found = steady_search(development, seed=seed)
+    assert found.errors <= development.first_pass_errors.sum()
+    assert found.errors == development.chosen_errors(found.values[:, None]).sum()
+
+
+def test_what_every_half_agrees_on_is_found() -> None:
+    # Every list is won by lm_scale / acoustic_scale above 11.5.
+    features = np.zeros((40, len(PARAMETERS)))
+    features[1::2, PARAMETERS.index("lm_scale")] = 1.0
+    features[0::2, PARAMETERS.index("acoustic_scale")] = 11.5
+    errors = np.tile([1, 0], 20)
+    development = DevelopmentSet(features, errors, np.arange(21) * 2, np.full(20, 5))
+    assert steady_search(development).errors == 0
