@@ -9,6 +9,8 @@ RescoringError
 ├── BundleError            a bundle that is missing, broken or inconsistent
 ├── TrainingError          a training that cannot start, go on or resume
 ├── TuningError            a tuning that cannot be done on the data given
+├── SessionError           a session that cannot be made, read back or gone on with
+├── InvalidOptionError     an option outside its range
 └── ModelFailedError       a loaded model failed while scoring
 """
 
@@ -49,6 +51,14 @@ class TrainingError(RescoringError):
 
 class TuningError(RescoringError):
     """A tuning cannot be done on the data given."""
+
+
+class SessionError(RescoringError):
+    """A session cannot be made, read back or gone on with."""
+
+
+class InvalidOptionError(RescoringError):
+    """An option is outside its range; the message names it."""
 
 
 class ModelFailedError(RescoringError):

@@ -1,0 +1,141 @@
+"""What a session's network differs by from the shared one: a low-rank difference, never a copy of the weights.
+
+    V' = V + G^T S        W' = W + d_W        U'[c] = U[c] + d_U[c] for the classes that were read
+
+Every step of online learning adds one outer product to V and tau to W (models/dynamic.py), so after r
+words G and S have r rows. They never have more than H: a matrix of H columns has no higher rank, so at that point
+G^T S is multiplied out, which is exact, and S becomes the identity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from models.errors import SessionError
+from models.rnnlm import ElmanWeights
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDelta:
+    """A difference from shared weights; H hidden units, C classes. Never changed in place.
+
+    G:       (rank, C) output factors, the learning rate already in them
+    S:       (rank, H) the hidden states they belong to
+    d_W:      (H, H) difference of the recurrent matrix; (0, 0) while nothing was learnt
+    classes: (rows,) the input classes that were read and learnt, ascending
+    d_U:      (rows, H) their differences
+    """
+
+    G: Tensor
+    S: Tensor
+    d_W: Tensor
+    classes: Tensor
+    d_U: Tensor
+
+    @classmethod
+    def none(cls, weights: ElmanWeights) -> "WeightDelta":
+        """No difference."""
+        C, H = weights.V.shape
+        new = weights.V.new_empty
+        classes = torch.empty(0, dtype=torch.int64, device=weights.V.device)
+        return cls(new(0, C), new(0, H), new(0, 0), classes, new(0, H))
+
+    @property
+    def rank(self) -> int:
+        """Rank of the output difference, at most H."""
+        return len(self.S)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was learnt."""
+        return not self.d_W.numel()
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.named().values())
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number is finite."""
+        return all(bool(torch.isfinite(tensor).all()) for tensor in (self.G, self.S, self.d_W, self.d_U))
+
+    def named(self) -> dict[str, Tensor]:
+        """The tensors by name, as a snapshot stores them."""
+        return {"G": self.G, "S": self.S, "d_W": self.d_W, "classes": self.classes, "d_U": self.d_U}
+
+    @classmethod
+    def from_named(cls, tensors: Mapping[str, Tensor], weights: ElmanWeights) -> "WeightDelta":
+        """Read a snapshot's tensors back. Raises SessionError when they do not fit the weights."""
+        try:
+            delta = cls(**{name: tensors[name] for name in ("G", "S", "d_W", "classes", "d_U")})
+        except KeyError as error:
+            raise SessionError(f"tensor {error} is missing") from error
+        C, H = weights.V.shape
+        rank, rows = len(delta.S), len(delta.classes)
+        shapes = {"G": (rank, C), "S": (rank, H), "classes": (rows,), "d_U": (rows, H)}
+        shapes["d_W"] = (H, H) if delta.d_W.numel() else (0, 0)
+        for name, shape in shapes.items():
+            tensor = delta.named()[name]
+            if tuple(tensor.shape) != shape:
+                raise SessionError(f"tensor {name} has shape {tuple(tensor.shape)}, not {shape}")
+            expected = torch.int64 if name == "classes" else weights.V.dtype
+            if tensor.dtype != expected:
+                raise SessionError(f"tensor {name} holds {tensor.dtype}, not {expected}")
+        in_range = not rows or (int(delta.classes.min()) >= 0 and int(delta.classes.max()) < C)
+        if rank > H or not in_range or not bool((delta.classes.diff() > 0).all()):
+            raise SessionError("the tensors are no difference of this network")
+        if not delta.finite:
+            raise SessionError("a tensor holds a number that is not finite")
+        return delta
+
+    def input_rows(self, classes: Tensor) -> Tensor:
+        """(n,) classes -> (n, H) what is added to their rows of U."""
+        out = self.d_U.new_zeros(len(classes), self.d_U.shape[1])
+        if len(self.classes):
+            place = torch.searchsorted(self.classes, classes).clamp_(max=len(self.classes) - 1)
+            known = self.classes[place] == classes
+            out[known] = self.d_U[place[known]]
+        return out
+
+    def learnt(self, steps: "Steps", kept: float) -> "WeightDelta":
+        """This difference, shrunk by the factor `kept`, plus some steps of learning."""
+        H = self.S.shape[1]
+        G = torch.cat([self.G * kept, steps.output_errors])
+        S = torch.cat([self.S, steps.states])
+        if len(S) > H:
+            G, S = S.T @ G, torch.eye(H, dtype=S.dtype, device=S.device)
+        d_W = steps.hidden_errors.T @ steps.previous
+        if not self.empty:
+            d_W += self.d_W * kept
+        classes, place = torch.unique(torch.cat([self.classes, steps.classes]), return_inverse=True)
+        rows = torch.cat([self.d_U * kept, steps.hidden_errors])
+        d_U = rows.new_zeros(len(classes), H).index_add_(0, place, rows)
+        return WeightDelta(G, S, d_W, classes, d_U)
+
+    def applied(self, weights: ElmanWeights) -> ElmanWeights:
+        """The session's network in full: (U', W', V')."""
+        U, W = weights.U.clone(), weights.W.clone()
+        if len(self.classes):
+            U[self.classes] += self.d_U
+        if not self.empty:
+            W += self.d_W
+        return ElmanWeights(U, W, torch.addmm(weights.V, self.G.T, self.S))
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The factors of some consecutive learning steps, learning rate and decay already in the errors; n words.
+
+    output_errors: (n, C) and states: (n, H), V += output_errors^T states
+    hidden_errors: (m, H), previous: (m, H) and classes: (m,), at most tau a word:
+                   W += hidden_errors^T previous, U[classes] += hidden_errors
+    """
+
+    output_errors: Tensor
+    states: Tensor
+    hidden_errors: Tensor
+    previous: Tensor
+    classes: Tensor
