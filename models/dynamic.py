@@ -332,7 +332,7 @@ class _Walk:
         for span in self._spans[depth]:
             delta = self._deltas[span.root]
             if not delta.empty:
-                back[span.rows] += (error[span.rows] @ delta.d_W) * self._session_factor(steps)
+                back[span.rows] += (error[span.rows] @ delta.W) * self._session_factor(steps)
         if steps:
             errors, before, _ = self._recurrent_factors(steps, paths)
             share = torch.bmm(errors, error[:, :, None])[:, :, 0] * self._factor_shares(steps)
@@ -361,7 +361,7 @@ class _Walk:
         for span in self._spans[depth]:
             delta = self._deltas[span.root]
             if not delta.empty:
-                added = delta.input_rows(words[span.rows]).addmm_(previous[span.rows], delta.d_W.T)
+                added = delta.input_rows(words[span.rows]).addmm_(previous[span.rows], delta.W.T)
                 pre[span.rows] += added * self._session_factor(depth)
         if depth:
             errors, before, classes = self._recurrent_factors(depth, paths)

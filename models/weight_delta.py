@@ -1,6 +1,6 @@
 """What a session's network differs by from the shared one: a low-rank difference, never a copy of the weights.
 
-    V' = V + G^T S        W' = W + d_W        U'[c] = U[c] + d_U[c] for the classes that were read
+    V' = V + G^T S        W' = W + W        U'[c] = U[c] + U[c] for the classes that were read
 
 Every step of online learning adds one outer product to V and tau to W (models/dynamic.py), so after r
 words G and S have r rows. They never have more than H: a matrix of H columns has no higher rank, so at that point
@@ -23,16 +23,16 @@ class WeightDelta:
 
     G:       (rank, C) output factors, the learning rate already in them
     S:       (rank, H) the hidden states they belong to
-    d_W:      (H, H) difference of the recurrent matrix; (0, 0) while nothing was learnt
+    W:      (H, H) difference of the recurrent matrix; (0, 0) while nothing was learnt
     classes: (rows,) the input classes that were read and learnt, ascending
-    d_U:      (rows, H) their differences
+    U:      (rows, H) their differences
     """
 
     G: Tensor
     S: Tensor
-    d_W: Tensor
+    W: Tensor
     classes: Tensor
-    d_U: Tensor
+    U: Tensor
 
     @classmethod
     def none(cls, weights: ElmanWeights) -> "WeightDelta":
@@ -50,7 +50,7 @@ class WeightDelta:
     @property
     def empty(self) -> bool:
         """Whether nothing was learnt."""
-        return not self.d_W.numel()
+        return not self.W.numel()
 
     @property
     def bytes(self) -> int:
@@ -60,23 +60,23 @@ class WeightDelta:
     @property
     def finite(self) -> bool:
         """Whether every number is finite."""
-        return all(bool(torch.isfinite(tensor).all()) for tensor in (self.G, self.S, self.d_W, self.d_U))
+        return all(bool(torch.isfinite(tensor).all()) for tensor in (self.G, self.S, self.W, self.U))
 
     def named(self) -> dict[str, Tensor]:
         """The tensors by name, as a snapshot stores them."""
-        return {"G": self.G, "S": self.S, "d_W": self.d_W, "classes": self.classes, "d_U": self.d_U}
+        return {"G": self.G, "S": self.S, "W": self.W, "classes": self.classes, "U": self.U}
 
     @classmethod
     def from_named(cls, tensors: Mapping[str, Tensor], weights: ElmanWeights) -> "WeightDelta":
         """Read a snapshot's tensors back. Raises SessionError when they do not fit the weights."""
         try:
-            delta = cls(**{name: tensors[name] for name in ("G", "S", "d_W", "classes", "d_U")})
+            delta = cls(**{name: tensors[name] for name in ("G", "S", "W", "classes", "U")})
         except KeyError as error:
             raise SessionError(f"tensor {error} is missing") from error
         C, H = weights.V.shape
         rank, rows = len(delta.S), len(delta.classes)
-        shapes = {"G": (rank, C), "S": (rank, H), "classes": (rows,), "d_U": (rows, H)}
-        shapes["d_W"] = (H, H) if delta.d_W.numel() else (0, 0)
+        shapes = {"G": (rank, C), "S": (rank, H), "classes": (rows,), "U": (rows, H)}
+        shapes["W"] = (H, H) if delta.W.numel() else (0, 0)
         for name, shape in shapes.items():
             tensor = delta.named()[name]
             if tuple(tensor.shape) != shape:
@@ -93,11 +93,11 @@ class WeightDelta:
 
     def input_rows(self, classes: Tensor) -> Tensor:
         """(n,) classes -> (n, H) what is added to their rows of U."""
-        out = self.d_U.new_zeros(len(classes), self.d_U.shape[1])
+        out = self.U.new_zeros(len(classes), self.U.shape[1])
         if len(self.classes):
             place = torch.searchsorted(self.classes, classes).clamp_(max=len(self.classes) - 1)
             known = self.classes[place] == classes
-            out[known] = self.d_U[place[known]]
+            out[known] = self.U[place[known]]
         return out
 
     def learnt(self, steps: "Steps", kept: float) -> "WeightDelta":
@@ -107,21 +107,21 @@ class WeightDelta:
         S = torch.cat([self.S, steps.states])
         if len(S) > H:
             G, S = S.T @ G, torch.eye(H, dtype=S.dtype, device=S.device)
-        d_W = steps.hidden_errors.T @ steps.previous
+        W = steps.hidden_errors.T @ steps.previous
         if not self.empty:
-            d_W += self.d_W * kept
+            W += self.W * kept
         classes, place = torch.unique(torch.cat([self.classes, steps.classes]), return_inverse=True)
-        rows = torch.cat([self.d_U * kept, steps.hidden_errors])
-        d_U = rows.new_zeros(len(classes), H).index_add_(0, place, rows)
-        return WeightDelta(G, S, d_W, classes, d_U)
+        rows = torch.cat([self.U * kept, steps.hidden_errors])
+        U = rows.new_zeros(len(classes), H).index_add_(0, place, rows)
+        return WeightDelta(G, S, W, classes, U)
 
     def applied(self, weights: ElmanWeights) -> ElmanWeights:
         """The session's network in full: (U', W', V')."""
         U, W = weights.U.clone(), weights.W.clone()
         if len(self.classes):
-            U[self.classes] += self.d_U
+            U[self.classes] += self.U
         if not self.empty:
-            W += self.d_W
+            W += self.W
         return ElmanWeights(U, W, torch.addmm(weights.V, self.G.T, self.S))
 
 
