@@ -25,8 +25,8 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from models.base import FloatArray
 from models.errors import InvalidOptionError, ModelFailedError
@@ -89,10 +89,15 @@ class HiddenState:
         states = torch.full((1, V.shape[1]), model.initial_state, dtype=V.dtype, device=V.device)
         return cls(states, torch.empty(0, dtype=torch.int64, device=V.device))
 
+    def followed_by(self, states: Tensor, inputs: Tensor) -> "HiddenState":
+        """(n, H) and (n,) more states, and what was read on the way to each."""
+        return HiddenState(torch.cat([self.states, states]), torch.cat([self.inputs, inputs]))
+
     def recent(self, tau: int) -> "HiddenState":
         """As much of it as an error that goes back tau steps can reach beyond the next input."""
         reach = min(len(self.inputs), tau - 1)
-        return HiddenState(self.states[len(self.states) - 1 - reach :], self.inputs[len(self.inputs) - reach :])
+        states, inputs = self.states[len(self.states) - 1 - reach :], self.inputs[len(self.inputs) - reach :]
+        return HiddenState(states.clone(), inputs.clone())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,18 @@ class Start:
 
     delta: WeightDelta
     state: HiddenState
+
+    @property
+    def hidden(self) -> FloatArray:
+        """(H,) the hidden state that a text goes on from."""
+        hidden: FloatArray = self.state.states[-1].double().cpu().numpy()
+        return hidden
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        state = (self.state.states, self.state.inputs)
+        return self.delta.bytes + sum(tensor.numel() * tensor.element_size() for tensor in state)
 
 
 class DynamicElman:
@@ -126,8 +143,9 @@ class DynamicElman:
 
         The result for a root does not depend on the other roots, up to float rounding.
         """
-        with torch.inference_mode():
-            return _Walk(self.model, self.options, tree, starts).run().event_log_probs()
+        with torch.no_grad():
+            walk = _Walk(self.model, self.options, tree, starts).run()
+            return self._log_probs(walk.scores, walk.event_classes)
 
     def learn(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
         """Score a text and learn it, the sentence end included.
@@ -139,15 +157,48 @@ class DynamicElman:
         The same text from the same start gives the same bits, whatever else goes on, for one number of threads.
         """
         log_probs: list[FloatArray] = []
-        with torch.inference_mode():
+        with torch.no_grad():
             events = [*words, EOS_ID]
             inputs = [EOS_ID, *words]
             for first in range(0, len(events), _WORDS_A_FOLD):
                 rows = slice(first, first + _WORDS_A_FOLD)
                 walk = _Walk(self.model, self.options, _chain(inputs[rows], events[rows]), [start]).run()
-                log_probs.append(walk.event_log_probs())
+                log_probs.append(self._log_probs(walk.scores, walk.event_classes))
                 start = walk.end(start)
         return np.concatenate(log_probs), start
+
+    def read(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
+        """Score a text without learning anything from it, under the weights of `start`.
+
+        returns: (T + 1,) ln P of each word and of </s>; and what the next text starts from if the hidden state is
+                 carried on. The same bits every time, as `learn`.
+        """
+        weights, delta = self.model.weights, start.delta
+        with torch.no_grad():
+            of_event = self.model.classes.of_event
+            inputs = torch.from_numpy(of_event[[EOS_ID, *words]]).to(weights.V.device)
+            targets = torch.from_numpy(of_event[[*words, EOS_ID]]).to(weights.V.device)
+            fed = weights.U[inputs] + delta.input_rows(inputs)
+            recurrent = weights.W if delta.empty else weights.W + delta.W
+            states = weights.V.new_empty(len(inputs) + 1, len(recurrent))
+            states[0] = start.state.states[-1]
+            for position in range(len(inputs)):
+                states[position + 1] = torch.sigmoid(torch.addmv(fed[position], recurrent, states[position]))
+            logits = states[1:] @ weights.V.T
+            if delta.rank:
+                logits.addmm_(states[1:] @ delta.S.T, delta.G)
+            scores = logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
+            state = start.state.followed_by(states[1:], inputs).recent(self.options.tau)
+            return self._log_probs(scores, targets), Start(delta, state)
+
+    def _log_probs(self, scores: Tensor, classes: Tensor) -> FloatArray:
+        """(n,) ln P of events from ln P of their classes."""
+        out = scores.double()
+        out[classes == RARE_CLASS] -= math.log(self.model.classes.rare_members)
+        log_probs: FloatArray = out.cpu().numpy()
+        if not np.all(log_probs <= _ROUNDING):
+            raise ModelFailedError("learning drove the recurrent network to a number that is no log probability")
+        return np.minimum(log_probs, 0.0)
 
 
 def _chain(inputs: Sequence[int], targets: Sequence[int]) -> PrefixTree:
@@ -171,17 +222,10 @@ def _chain(inputs: Sequence[int], targets: Sequence[int]) -> PrefixTree:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The nodes of one root inside a level.
-
-    rows, inner_rows: where they stand among the level's nodes, and among those that are learnt at
-    y_first, y_end:   the rows of y that the root's earlier levels hold
-    """
+    """The nodes of one root inside a level: where they stand among the level's nodes."""
 
     root: int
     rows: slice
-    inner_rows: slice
-    y_first: int
-    y_end: int
 
 
 class _Walk:
@@ -190,17 +234,18 @@ class _Walk:
     Rows of `_states` and `_inputs` are numbered: first, per root, tau positions that lie before it, oldest first; then
     the tree's nodes. A path holds the rows of a node's positions: those before the root, the root, and so on to the
     node. Step r of a path is the learning of the word that leads to its node at depth r.
+
+    scores, event_classes: (events,) ln P of each event's class, and that class
     """
 
     def __init__(self, model: ElmanLM, options: LearningOptions, tree: PrefixTree, starts: Sequence[Start]) -> None:
         self._weights, self._options, self._tree = model.weights, options, tree
         self._deltas = [start.delta for start in starts]
-        self._rare_members = model.classes.rare_members
         V = model.weights.V
         self._device = V.device
         C, H = V.shape
         tau = options.tau
-        self._event_classes = self._tensor(model.classes.of_event[tree.event_words])
+        self.event_classes = self._tensor(model.classes.of_event[tree.event_words])
         self._histories = self._tensor(tree.histories)
         self._parents = self._tensor(tree.parents)
         self._first_node = tree.roots * tau
@@ -218,19 +263,15 @@ class _Walk:
         self._errors = V.new_zeros(tree.nodes, tau, H)
         self._reached = torch.zeros(tree.nodes, tau, dtype=torch.int64, device=self._device)
         self._before = torch.zeros(tree.nodes, tau, dtype=torch.int64, device=self._device)
-        # A node that is learnt at keeps its y and V^T y; those of one root stand together, in the order of their depth.
-        root_of = _roots(tree)
+        # A node that is learnt at keeps its y and V^T y.
         inner = np.zeros(tree.nodes, bool)
         inner[tree.parents[tree.roots :]] = True
-        order = np.flatnonzero(inner)[np.argsort(root_of[inner], kind="stable")]
-        y_row = np.full(tree.nodes, -1)
-        y_row[order] = np.arange(len(order))
-        self._inner, self._y_row = self._tensor(inner), self._tensor(y_row)
-        self._y = V.new_empty(len(order), C)
-        self._back = V.new_empty(len(order), H)
-        self._log_probs = V.new_empty(tree.events)
+        self._inner, self._y_row = self._tensor(inner), self._tensor(np.cumsum(inner) - 1)
+        self._y = V.new_empty(int(inner.sum()), C)
+        self._back = V.new_empty(len(self._y), H)
+        self.scores = V.new_empty(tree.events)
         self._events = np.searchsorted(tree.histories, tree.levels)
-        self._spans = _spans(tree, root_of, inner)
+        self._spans = _spans(tree)
 
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -251,15 +292,6 @@ class _Walk:
             self._predict(depth, slice(first, last), paths)
         return self
 
-    def event_log_probs(self) -> FloatArray:
-        """(events,) ln P of each event; see DynamicElman.score."""
-        out = self._log_probs.double()
-        out[self._event_classes == RARE_CLASS] -= math.log(self._rare_members)
-        log_probs: FloatArray = out.cpu().numpy()
-        if not np.all(log_probs <= _ROUNDING):
-            raise ModelFailedError("learning drove the recurrent network to a number that is no log probability")
-        return np.minimum(log_probs, 0.0)
-
     def end(self, start: Start) -> Start:
         """What comes after a chain from `start`: its steps folded in, and the state after its last input."""
         o = self._options
@@ -279,10 +311,9 @@ class _Walk:
             self._states[before[real]],
             self._inputs[reached[real]],
         )
-        known = int((self._inputs[:last] != _NO_INPUT).sum())
-        state = HiddenState(self._states[last - known - 1 : last], self._inputs[last - known : last]).recent(o.tau)
-        delta = start.delta.learnt(taught, o.kept**steps)
-        return Start(delta, HiddenState(state.states.clone(), state.inputs.clone()))
+        nodes = slice(self._first_node, last)
+        state = start.state.followed_by(self._states[nodes], self._inputs[nodes]).recent(o.tau)
+        return Start(start.delta.learnt(taught, o.kept**steps), state)
 
     def _shares(self, steps: int) -> Tensor:
         """(steps,) what of each step's gradient stands in the weights after the last: -eta (1 - eta beta)^age."""
@@ -375,67 +406,75 @@ class _Walk:
         states = self._states[paths[:, -1]]
         learnt_at, taught = paths[:, tau:-1], self._inputs[paths[:, tau + 1 :]]
         shares, taught_states = self._shares(depth), self._states[learnt_at]
-        y_rows = self._y_row[learnt_at - self._first_node]
         logits = states @ self._weights.V.T
-        reach = torch.bmm(taught_states, states[:, :, None])[:, :, 0] * shares
         for span in self._spans[depth]:
-            part, delta = logits[span.rows], self._deltas[span.root]
+            delta = self._deltas[span.root]
             if delta.rank:
-                part.addmm_(states[span.rows] @ delta.S.T, delta.G, alpha=self._session_factor(depth))
-            if depth:
-                spread = states.new_zeros(len(part), span.y_end - span.y_first)
-                spread.scatter_(1, y_rows[span.rows] - span.y_first, reach[span.rows])
-                part.addmm_(spread, self._y[span.y_first : span.y_end])
-        logits.scatter_add_(1, taught, -reach)
-        normaliser = torch.logsumexp(logits, dim=1)
+                reduced = states[span.rows] @ delta.S.T
+                logits[span.rows].addmm_(reduced, delta.G, alpha=self._session_factor(depth))
+        if depth:
+            reach = torch.bmm(taught_states, states[:, :, None])[:, :, 0] * shares
+            mixed = _MixedRows(reach, self._y_row[learnt_at - self._first_node], self._y)
+            logits += mixed.rows
+            logits.scatter_add_(1, taught, -reach)
         events = slice(self._events[depth], self._events[depth + 1])
         local = self._histories[events] - nodes.start
-        self._log_probs[events] = logits[local, self._event_classes[events]] - normaliser[local]
-        inner = self._inner[nodes]
-        if not bool(inner.any()):
+        wanted = logits[local, self.event_classes[events]]
+        largest = logits.amax(dim=1, keepdim=True)
+        y = logits.sub_(largest).exp_()
+        sums = y.sum(dim=1, keepdim=True)
+        self.scores[events] = wanted - (largest + sums.log())[local, 0]
+        inner = torch.nonzero(self._inner[nodes])[:, 0]
+        if not len(inner):
             return
-        y = torch.exp_(logits[inner].sub_(normaliser[inner][:, None]))
+        y /= sums
+        overlap = mixed.dots(y) - y.gather(1, taught) if depth else None
         own = self._y_row[nodes][inner]
-        back = y @ self._weights.V
-        overlap = torch.zeros_like(reach[inner])
+        learnt_y = self._y[int(own[0]) : int(own[-1]) + 1]
+        torch.index_select(y, 0, inner, out=learnt_y)
+        back = learnt_y @ self._weights.V
         for span in self._spans[depth]:
-            rows, delta = span.inner_rows, self._deltas[span.root]
-            part = y[rows]
+            delta = self._deltas[span.root]
             if delta.rank:
-                back[rows].addmm_(part @ delta.G.T, delta.S, alpha=self._session_factor(depth))
-            if depth and len(part):
-                dots = part @ self._y[span.y_first : span.y_end].T
-                overlap[rows] = dots.gather(1, y_rows[inner][rows] - span.y_first)
-        if depth:
-            overlap -= y.gather(1, taught[inner])
-            back += torch.bmm((overlap * shares)[:, None], taught_states[inner])[:, 0]
-        self._y[own], self._back[own] = y, back
+                rows = (inner >= span.rows.start) & (inner < span.rows.stop)
+                back[rows] += (learnt_y[rows] @ delta.G.T) @ delta.S * self._session_factor(depth)
+        if overlap is not None:
+            back += torch.bmm((overlap * shares)[inner][:, None], taught_states[inner])[:, 0]
+        self._back[own] = back
 
 
-def _roots(tree: PrefixTree) -> IntArray:
-    """(nodes,) the root of each node."""
-    roots = np.arange(tree.nodes)
-    for first, last in pairwise(tree.levels[1:]):
-        roots[first:last] = roots[tree.parents[first:last]]
-    return roots
+class _MixedRows:
+    """Weighted sums of a few rows of a large table each, and scalar products with those same rows.
+
+    Far fewer rows take part in a sum than the table has, so neither is worth a matrix product; and gathering them first
+    would write out what need only be read. The products are the sums' derivative with respect to the weights, which is
+    how they are had without a gather.
+
+    weights, places: (m, d) the weights, and which rows they belong to
+    table:           (rows, C); it must not change before `dots`
+    rows:            (m, C) the sums
+    """
+
+    def __init__(self, weights: Tensor, places: Tensor, table: Tensor) -> None:
+        with torch.enable_grad():
+            self._weights = weights.detach().requires_grad_()
+            self._sums = functional.embedding_bag(places, table, per_sample_weights=self._weights, mode="sum")
+        self.rows = self._sums.detach()
+
+    def dots(self, vectors: Tensor) -> Tensor:
+        """(m, C) -> (m, d) the scalar product of each vector with each row of its sum."""
+        return torch.autograd.grad(self._sums, self._weights, vectors)[0]
 
 
-def _spans(tree: PrefixTree, root_of: IntArray, inner: NDArray[np.bool_]) -> list[list[_Span]]:
+def _spans(tree: PrefixTree) -> list[list[_Span]]:
     """Per level, the spans of the roots that reach it; inside a level nodes stand in the order of their roots."""
-    counts = np.bincount(root_of[inner], minlength=tree.roots)
-    y_first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    y_end = y_first.copy()
+    roots = np.arange(tree.nodes)
     out = []
-    for first, last in pairwise(tree.levels):
-        roots, inside = root_of[first:last], inner[first:last]
-        before = np.concatenate([[0], np.cumsum(inside)])
-        level = []
-        for root in np.unique(roots):
-            begin, end = np.searchsorted(roots, [root, root + 1])
-            inner_rows = slice(int(before[begin]), int(before[end]))
-            level.append(
-                _Span(int(root), slice(int(begin), int(end)), inner_rows, int(y_first[root]), int(y_end[root]))
-            )
-            y_end[root] += inner_rows.stop - inner_rows.start
-        out.append(level)
+    for depth, (first, last) in enumerate(pairwise(tree.levels)):
+        if depth:
+            roots[first:last] = roots[tree.parents[first:last]]
+        here = roots[first:last]
+        found, begins = np.unique(here, return_index=True)
+        ends = [*begins[1:].tolist(), len(here)]
+        out.append([_Span(int(r), slice(int(b), e)) for r, b, e in zip(found, begins, ends, strict=True)])
     return out
