@@ -63,6 +63,9 @@ def train_rnn(
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs (mikolov2010: at most).")] = None,
     rate: Annotated[float | None, typer.Option(min=0, help="Initial learning rate.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0, max=0.9, help="Recipe fast: share of units dropped.")] = None,
+    vector_dropout: Annotated[
+        float | None, typer.Option(min=0, max=0.9, help="Recipe fast: share of word vectors' components dropped.")
+    ] = None,
     input_dropout: Annotated[
         float | None, typer.Option(min=0, max=0.9, help="Recipe fast: share of input words dropped.")
     ] = None,
@@ -88,6 +91,7 @@ def train_rnn(
         "streams": streams,
         "samples": samples,
         "dropout": dropout,
+        "vector_dropout": vector_dropout,
         "input_dropout": input_dropout,
         "reset_share": reset_share,
     }

@@ -11,7 +11,8 @@ What it does differently from the paper's online training, and why (figures in d
   logarithm of how likely its class was to be among them (Jean et al. 2015; Bengio and Senecal 2008).
 - AdaGrad (Duchi et al. 2011) with one accumulator a matrix row; only rows that were used are touched. The rate falls
   linearly to zero over the epochs planned.
-- Dropout of centred hidden units towards the output, and of whole input words.
+- Dropout of centred hidden units towards the output, of components of the word vectors, and of whole input words. A
+  stream keeps its mask for the T words of a step (Gal and Ghahramani 2016).
 """
 
 import math
@@ -46,6 +47,7 @@ class FastOptions:
     tau:           T, words a step, hence how far back an error can reach
     samples:       K, classes drawn a step for the sampled softmax; 0 computes the full softmax
     dropout:       share of hidden units hidden from the output layer
+    vector_dropout: share of the word vectors' components hidden from the network
     input_dropout: share of input words hidden from the network
     reset_share:   share of sentences begun from the initial state, so that the network knows both state switches
     bf16:          compute matrix products in bfloat16 (CUDA)
@@ -57,6 +59,7 @@ class FastOptions:
     tau: int = 20
     samples: int = 600
     dropout: float = 0.15
+    vector_dropout: float = 0.1
     input_dropout: float = 0.05
     reset_share: float = 0.1
     bf16: bool = False
@@ -179,10 +182,10 @@ class Fast:
         E, R = p["E"][read].requires_grad_(), p["R"].detach().requires_grad_()
         O, c = p["O"][candidates].requires_grad_(), p["c"][candidates].requires_grad_()  # noqa: E741 - the output matrix
         with torch.autocast(self._device.type, torch.bfloat16, enabled=o.bf16):
-            visible = self._mask((len(read), 1), o.input_dropout)
-            hidden = self._unroll((E * visible)[place], inputs, R)
-            hidden = hidden * self._mask(hidden.shape, o.dropout)
-            logits = torch.addmm(c - correction, hidden, O.T)
+            a_stream = (1, inputs.shape[1], R.shape[0])
+            embedded = (E * self._mask((len(read), 1), o.input_dropout))[place] * self._mask(a_stream, o.vector_dropout)
+            hidden = self._unroll(embedded, inputs, R) * self._mask(a_stream, o.dropout)
+            logits = torch.addmm(c - correction, hidden.flatten(0, 1), O.T)
         loss = functional.cross_entropy(logits.float(), wanted)
         gradients = dict(zip("EROc", torch.autograd.grad(loss, [E, R, O, c]), strict=True))
         self._update(gradients, read, candidates)
@@ -191,15 +194,15 @@ class Fast:
         return len(targets)
 
     def _unroll(self, embedded: Tensor, inputs: Tensor, R: Tensor) -> Tensor:
-        """(T, B, H) word vectors -> (T * B, H) hidden states, from the carried state on."""
-        T, B, H = embedded.shape
+        """(T, B, H) word vectors -> (T, B, H) hidden states, from the carried state on."""
+        T, B, _ = embedded.shape
         drawn = torch.rand(T, B, generator=self._generator).to(self._device)
         keep = (inputs != EOS_CLASS) | (drawn >= self._options.reset_share)
         states: Tensor = _TanhRecurrence.apply(embedded, R, self._state, keep.unsqueeze(-1).float())  # type: ignore[no-untyped-call] # torch leaves apply untyped
         self._state = states[-1].detach()
-        return states.view(T * B, H)
+        return states
 
-    def _mask(self, shape: torch.Size | tuple[int, ...], share: float) -> Tensor | float:
+    def _mask(self, shape: tuple[int, ...], share: float) -> Tensor | float:
         if not share:
             return 1.0
         kept = torch.rand(shape, generator=self._generator) >= share

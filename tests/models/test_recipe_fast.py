@@ -15,7 +15,8 @@ C = 7
 CPU = torch.device("cpu")
 # torch leaves the type of apply open.
 recurrence: Callable[..., Tensor] = _TanhRecurrence.apply
-SMALL = {"streams": 3, "tau": 5, "samples": 4, "epochs": 3, "rate": 0.05, "dropout": 0.0, "input_dropout": 0.0}
+NO_DROPOUT = {"dropout": 0.0, "vector_dropout": 0.0, "input_dropout": 0.0}
+SMALL = {"streams": 3, "tau": 5, "samples": 4, "epochs": 3, "rate": 0.05, **NO_DROPOUT}
 
 
 def stream_of(tokens: int, seed: int = 1) -> ClassStream:
@@ -162,7 +163,7 @@ def test_sampling_few_classes_does_not_bend_the_distribution() -> None:
     frequencies = 1 / torch.arange(1, 61, dtype=torch.float64)
     generator = torch.Generator().manual_seed(1)
     stream = ClassStream(torch.multinomial(frequencies, 4000, replacement=True, generator=generator))
-    options = FastOptions(epochs=4, rate=1.0, streams=2, tau=5, samples=5, dropout=0.0, input_dropout=0.0)
+    options = FastOptions(epochs=4, rate=1.0, streams=2, tau=5, samples=5, **NO_DROPOUT)
     recipe = Fast(stream, 60, 2, options, 1, CPU)
     for _ in range(2):
         list(recipe.epoch())
