@@ -30,9 +30,14 @@ class RecipeState:
 
 
 class Recipe(Protocol):
-    """A way to train the network. The loop calls `epoch`, then `validated`, until the latter says it is done."""
+    """A way to train the network. The loop calls `epoch`, then `validated`, until it is done."""
 
     initial_state: float
+
+    @property
+    def done(self) -> bool:
+        """Whether training is over."""
+        ...
 
     def epoch(self) -> Iterator[int]:
         """Go on with the epoch from where it stands, yielding the number of words learnt since the last yield.
@@ -41,8 +46,8 @@ class Recipe(Protocol):
         """
         ...
 
-    def validated(self, perplexity: float) -> bool:
-        """Hear the validation perplexity after an epoch; True when training is done."""
+    def validated(self, perplexity: float) -> None:
+        """Hear the validation perplexity after an epoch."""
         ...
 
     def progress(self) -> tuple[int, int | None]:

@@ -226,11 +226,15 @@ class Fast:
         self._parameters["c"].index_add_(0, candidates, c, alpha=-rate)
         self._step += 1
 
-    def validated(self, perplexity: float) -> bool:
-        """Done after the epochs planned; see Recipe."""
+    @property
+    def done(self) -> bool:
+        """After the epochs planned; see Recipe."""
+        return self._epoch >= self._options.epochs
+
+    def validated(self, perplexity: float) -> None:
+        """See Recipe; validation does not change this recipe's course."""
         del perplexity
         self._begin_epoch()
-        return self._epoch >= self._options.epochs
 
     def progress(self) -> tuple[int, int | None]:
         """See Recipe."""

@@ -59,6 +59,7 @@ class Mikolov2010:
         self._epoch = 0
         self._rate = options.rate
         self._halving = False
+        self._settled = False
         self._best = math.inf
         self._loss = 0.0
         self._reset_history()
@@ -121,17 +122,21 @@ class Mikolov2010:
                 arriving = self._W.T @ errors[-1]
         return errors
 
-    def validated(self, perplexity: float) -> bool:
+    @property
+    def done(self) -> bool:
+        """At the second epoch that does not help, or after the most epochs allowed; see Recipe."""
+        return self._settled or self._epoch >= self._options.max_epochs
+
+    def validated(self, perplexity: float) -> None:
         """Halve the rate from the first epoch that does not help, stop at the second; see Recipe."""
         entropy = math.log(perplexity)
         helps = entropy * _SIGNIFICANT < self._best
-        done = self._halving and not helps
+        self._settled = self._halving and not helps
         self._halving = self._halving or not helps
         if self._halving:
             self._rate /= 2
         self._best = min(self._best, entropy)
         self._position = 0
-        return done or self._epoch >= self._options.max_epochs
 
     def progress(self) -> tuple[int, int | None]:
         """See Recipe; how many epochs there will be is not known."""
@@ -153,6 +158,7 @@ class Mikolov2010:
             "epoch": self._epoch,
             "rate": self._rate,
             "halving": self._halving,
+            "settled": self._settled,
             "best": self._best if math.isfinite(self._best) else None,
             "loss": self._loss,
             "read": list(self._read),
@@ -168,4 +174,5 @@ class Mikolov2010:
         self._read = deque(values["read"], maxlen=self._options.tau)
         self._position, self._epoch = values["position"], values["epoch"]
         self._rate, self._halving, self._loss = values["rate"], values["halving"], values["loss"]
+        self._settled = values["settled"]
         self._best = math.inf if values["best"] is None else values["best"]

@@ -22,6 +22,8 @@ _VALIDATION_STREAMS = 32
 _VALIDATION_STEPS = 32
 _SECONDS_BETWEEN_REPORTS = 0.2
 _LONGEST_SHOWN = 60
+# An option that a resumed training may have otherwise: it says when to stop, not what to do until then.
+_MAY_CHANGE = "max_epochs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +127,18 @@ class Trainer:
     def run(self, *, resume: bool = False) -> tuple[ElmanWeights, float]:
         """Train to the end. Returns the network with the lowest validation perplexity, and that perplexity."""
         log = self._folder / "log.jsonl"
-        done = False
         if resume:
-            done = self._restore()
+            self._restore()
         else:
             log.unlink(missing_ok=True)
-        while not done:
+        while not self._recipe.done:
             self._run_epoch()
             entry = {**self._recipe.report(), **self._validate()}
-            done = self._recipe.validated(entry["valid_perplexity"])
+            self._recipe.validated(entry["valid_perplexity"])
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
             self._extra_log(entry)
-            self._save(done=done)
+            self._save()
         return self._best, self._best_perplexity
 
     def _run_epoch(self) -> None:
@@ -151,7 +152,7 @@ class Trainer:
                 shown = now
                 self._show(words_here / (now - begun))
             if self._stop():
-                self._save(done=False)
+                self._save()
                 raise Interrupted(f"stopped on request; --resume goes on from {self.checkpoint}")
         self._epoch += 1
 
@@ -174,7 +175,7 @@ class Trainer:
             "words_per_second": round(self._epoch * len(self._text.train) / max(self._seconds, 1e-9), 1),
         }
 
-    def _save(self, *, done: bool) -> None:
+    def _save(self) -> None:
         state = self._recipe.state()
         tensors = {f"recipe.{name}": tensor for name, tensor in state.tensors.items()}
         tensors.update({f"best.{name}": tensor for name, tensor in self._best.named().items()})
@@ -185,19 +186,18 @@ class Trainer:
             "seconds": self._seconds,
             "best_perplexity": self._best_perplexity if math.isfinite(self._best_perplexity) else None,
             "valid": self._valid,
-            "done": done,
         }
         save_checkpoint(self.checkpoint, tensors, values)
 
-    def _restore(self) -> bool:
-        """Take up the checkpoint. Returns whether that training was finished."""
+    def _restore(self) -> None:
+        """Take up the checkpoint; of a training that was finished, too."""
         tensors, values = load_checkpoint(self.checkpoint)
-        theirs = values["identity"]
-        for name in sorted({*theirs, *self._identity}):
-            if theirs.get(name) != self._identity.get(name):
+        theirs, ours = _comparable(values["identity"]), _comparable(self._identity)
+        for name in sorted({*theirs, *ours}):
+            if theirs.get(name) != ours.get(name):
                 raise TrainingError(
                     f"{self.checkpoint}: was made with another {name.replace('_', ' ')} "
-                    f"({_shorten(theirs.get(name))}, now {_shorten(self._identity.get(name))}); it cannot be resumed"
+                    f"({_shorten(theirs.get(name))}, now {_shorten(ours.get(name))}); it cannot be resumed"
                 )
         recipe = {name.removeprefix("recipe."): t for name, t in tensors.items() if name.startswith("recipe.")}
         self._recipe.restore(RecipeState(recipe, values["recipe"]))
@@ -205,7 +205,14 @@ class Trainer:
         self._best = ElmanWeights(*(tensors[f"best.{name}"].to(device) for name in "UWV"))
         self._best_perplexity = math.inf if values["best_perplexity"] is None else values["best_perplexity"]
         self._epoch, self._seconds, self._valid = values["epoch"], values["seconds"], values["valid"]
-        return bool(values["done"])
+
+
+def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for a training to be gone on with."""
+    options = identity.get("options")
+    if not isinstance(options, Mapping):
+        return dict(identity)
+    return {**identity, "options": {name: value for name, value in options.items() if name != _MAY_CHANGE}}
 
 
 def _shorten(value: Any) -> str:

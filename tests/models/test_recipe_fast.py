@@ -131,7 +131,8 @@ def test_training_is_done_after_the_epochs_planned() -> None:
     done = []
     for _ in range(2):
         list(recipe.epoch())
-        done.append(recipe.validated(5.0))
+        recipe.validated(5.0)
+        done.append(recipe.done)
     assert done == [False, True]
 
 

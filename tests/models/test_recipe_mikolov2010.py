@@ -111,7 +111,8 @@ def schedule(perplexities: list[float], **options: Any) -> list[tuple[float, boo
     out = []
     for perplexity in perplexities:
         list(recipe.epoch())
-        done = recipe.validated(perplexity)
+        recipe.validated(perplexity)
+        done = recipe.done
         out.append((recipe.report()["rate"], done))
     return out
 

@@ -148,6 +148,13 @@ def test_resuming_a_finished_training_gives_its_network(text: TrainingText, tmp_
     assert all(torch.equal(matrix, again.weights.named()[name]) for name, matrix in finished.weights.named().items())
 
 
+def test_word_by_word_training_can_be_given_more_epochs(text: TrainingText, tmp_path: Path) -> None:
+    at_once = train(text, tmp_path / "at once", replace(PAPER, max_epochs=3))
+    train(text, tmp_path / "in two", replace(PAPER, max_epochs=2))
+    in_two = train(text, tmp_path / "in two", replace(PAPER, max_epochs=3), resume=True)
+    assert all(torch.equal(matrix, in_two.weights.named()[name]) for name, matrix in at_once.weights.named().items())
+
+
 def test_without_a_checkpoint_there_is_nothing_to_resume(text: TrainingText, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"checkpoint\.safetensors: cannot be resumed from"):
         train(text, tmp_path, FAST, resume=True)
