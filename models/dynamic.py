@@ -196,7 +196,7 @@ class DynamicElman:
         out = scores.double()
         out[classes == RARE_CLASS] -= math.log(self.model.classes.rare_members)
         log_probs: FloatArray = out.cpu().numpy()
-        if not np.all(log_probs <= _ROUNDING):
+        if not np.all(np.isfinite(log_probs) & (log_probs <= _ROUNDING)):
             raise ModelFailedError("learning drove the recurrent network to a number that is no log probability")
         return np.minimum(log_probs, 0.0)
 

@@ -1,10 +1,10 @@
 """What a session's network differs by from the shared one: a low-rank difference, never a copy of the weights.
 
-    V' = V + G^T S        W' = W + W        U'[c] = U[c] + U[c] for the classes that were read
+    V' = V + G^T S        W' = W + delta.W        U'[c] = U[c] + delta.U's row of c, for the classes that were read
 
-Every step of online learning adds one outer product to V and tau to W (models/dynamic.py), so after r
-words G and S have r rows. They never have more than H: a matrix of H columns has no higher rank, so at that point
-G^T S is multiplied out, which is exact, and S becomes the identity.
+Every step of online learning adds one outer product to V and tau to W (models/dynamic.py), so after r words G and S
+have r rows. They never have more than H: a matrix of H columns has no higher rank, so at that point
+G^T S is multiplied out, which is exact, and S is the identity from then on.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,11 @@ class WeightDelta:
 
     G:       (rank, C) output factors, the learning rate already in them
     S:       (rank, H) the hidden states they belong to
-    W:      (H, H) difference of the recurrent matrix; (0, 0) while nothing was learnt
+    W:       (H, H) difference of the recurrent matrix; (0, 0) while nothing was learnt
     classes: (rows,) the input classes that were read and learnt, ascending
-    U:      (rows, H) their differences
+    U:       (rows, H) their differences
+
+    It holds rank (C + H) + H^2 + rows H numbers, rank and rows being no more than the words learnt.
     """
 
     G: Tensor
@@ -74,18 +76,20 @@ class WeightDelta:
         except KeyError as error:
             raise SessionError(f"tensor {error} is missing") from error
         C, H = weights.V.shape
-        rank, rows = len(delta.S), len(delta.classes)
-        shapes = {"G": (rank, C), "S": (rank, H), "classes": (rows,), "U": (rows, H)}
-        shapes["W"] = (H, H) if delta.W.numel() else (0, 0)
-        for name, shape in shapes.items():
-            tensor = delta.named()[name]
-            if tuple(tensor.shape) != shape:
-                raise SessionError(f"tensor {name} has shape {tuple(tensor.shape)}, not {shape}")
+        for name, tensor in delta.named().items():
             expected = torch.int64 if name == "classes" else weights.V.dtype
             if tensor.dtype != expected:
                 raise SessionError(f"tensor {name} holds {tensor.dtype}, not {expected}")
+        # Of a scalar, too, the length can be asked.
+        rank, rows = delta.S.numel() // H, delta.classes.numel()
+        square = (H, H) if rank or rows else (0, 0)
+        shapes = {"G": (rank, C), "S": (rank, H), "W": square, "classes": (rows,), "U": (rows, H)}
+        for name, shape in shapes.items():
+            if tuple(delta.named()[name].shape) != shape:
+                raise SessionError(f"tensor {name} has shape {tuple(delta.named()[name].shape)}, not {shape}")
         in_range = not rows or (int(delta.classes.min()) >= 0 and int(delta.classes.max()) < C)
-        if rank > H or not in_range or not bool((delta.classes.diff() > 0).all()):
+        compact = rank < H or torch.equal(delta.S, torch.eye(H, dtype=delta.S.dtype, device=delta.S.device))
+        if rank > H or not compact or not in_range or not bool((delta.classes.diff() > 0).all()):
             raise SessionError("the tensors are no difference of this network")
         if not delta.finite:
             raise SessionError("a tensor holds a number that is not finite")
@@ -103,10 +107,12 @@ class WeightDelta:
     def learnt(self, steps: "Steps", kept: float) -> "WeightDelta":
         """This difference, shrunk by the factor `kept`, plus some steps of learning."""
         H = self.S.shape[1]
-        G = torch.cat([self.G * kept, steps.output_errors])
-        S = torch.cat([self.S, steps.states])
-        if len(S) > H:
-            G, S = S.T @ G, torch.eye(H, dtype=S.dtype, device=S.device)
+        if self.rank == H:
+            G, S = torch.addmm(self.G, steps.states.T, steps.output_errors, beta=kept), self.S
+        else:
+            G, S = torch.cat([self.G * kept, steps.output_errors]), torch.cat([self.S, steps.states])
+            if len(S) >= H:
+                G, S = S.T @ G, torch.eye(H, dtype=S.dtype, device=S.device)
         W = steps.hidden_errors.T @ steps.previous
         if not self.empty:
             W += self.W * kept

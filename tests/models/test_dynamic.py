@@ -196,8 +196,8 @@ def test_a_trained_network_scores_lists_of_its_language_as_the_loop(trained_once
     trained = rescorer.models["rnn"]
     assert isinstance(trained, ElmanLM)
     model = ElmanLM(ElmanWeights(*(M.double() for M in trained.weights.named().values())), trained.classes)
-    texts = [rescorer.vocabulary.ids(sentence) for sentence in make.grammar(140, seed=9)]
-    check_against_loop(DynamicElman(model, LearningOptions(tau=tau)), texts[:110], [*texts[110:], [UNK_ID, *texts[0]]])
+    texts = [rescorer.vocabulary.ids(sentence) for sentence in make.grammar(100, seed=9)]
+    check_against_loop(DynamicElman(model, LearningOptions(tau=tau)), texts[:80], [*texts[80:], [UNK_ID, *texts[0]]])
 
 
 @pytest.mark.parametrize(("tau", "decay"), [(1, 0.0), (3, 0.2), (5, 0.0)])

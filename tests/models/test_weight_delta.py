@@ -21,7 +21,7 @@ from models.weight_delta import Steps, WeightDelta
 CLASSES, HIDDEN = 6, 4
 LESSONS = st.lists(st.tuples(st.integers(1, 5), st.floats(0.0, 1.0)), max_size=4)
 SEEDS = st.integers(0, 999)
-TEXT = np.random.default_rng(2).choice([UNK_ID, 2, 3, 4], 150).tolist()
+TEXT = np.random.default_rng(2).choice([UNK_ID, 2, 3, 4], 80).tolist()
 
 
 def random_weights(dtype: torch.dtype = torch.float64) -> ElmanWeights:
@@ -159,7 +159,7 @@ def test_a_number_that_is_not_finite_is_seen(field: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("words", "tau"), [(10, 1), (25, 3), (300, 5)])
+@pytest.mark.parametrize(("words", "tau"), [(10, 1), (25, 3), (100, 5)])
 def test_memory_does_not_grow_with_the_words_learnt(make: Any, dtype: torch.dtype, words: int, tau: int) -> None:
     C, H = 40, 20
     model = make.elman(Vocabulary(tuple(f"w{i}" for i in range(C - 2))), hidden=H, spread=0.3, dtype=dtype)
@@ -179,7 +179,7 @@ def test_a_start_holds_the_memory_it_says_and_no_more_of_a_text_than_errors_can_
         assert sum(tensor.untyped_storage().nbytes() for tensor in tensors(start)) == start.bytes
 
 
-@pytest.mark.parametrize("pieces", [[TEXT[:1], TEXT[1:3], [], TEXT[3:24]], [TEXT[:100], TEXT[100:]]])
+@pytest.mark.parametrize("pieces", [[TEXT[:1], TEXT[1:3], [], TEXT[3:24]], [TEXT[:50], TEXT[50:]]])
 def test_texts_learnt_one_by_one_are_one_running_text(learner: DynamicElman, pieces: list[list[int]]) -> None:
     running = [word for text in pieces for word in (*text, EOS_ID)][:-1]
     log_probs, whole = learner.learn(running, fresh(learner.model))
@@ -227,7 +227,7 @@ REFUSED: list[tuple[dict[str, Tensor], str]] = [
     ({"G": floats(2, 5)}, "tensor G has shape"),
     ({"G": floats(3, 6)}, "tensor G has shape"),
     ({"S": floats(2, 5)}, "tensor S has shape"),
-    ({"S": floats()}, "tensor S has shape"),
+    ({"S": floats()}, "tensor G has shape"),
     ({"W": floats(4, 5)}, "tensor W has shape"),
     ({"W": floats(0, 4)}, "tensor W has shape"),
     ({"U": floats(3, 4)}, "tensor U has shape"),
@@ -241,8 +241,10 @@ REFUSED: list[tuple[dict[str, Tensor], str]] = [
     ({"classes": torch.tensor([-1, 4])}, "no difference of this network"),
     ({"classes": torch.tensor([1, 6])}, "no difference of this network"),
     ({"G": floats(5, 6), "S": floats(5, 4)}, "no difference of this network"),
+    # At full rank learning has multiplied the factors out.
+    ({"G": floats(4, 6), "S": floats(4, 4)}, "no difference of this network"),
     # Without a recurrent difference nothing was learnt, so there cannot be others.
-    ({"W": floats(0, 0)}, "no difference of this network"),
+    ({"W": floats(0, 0)}, "tensor W has shape"),
     *[({name: GOOD[name] * torch.nan}, "not finite") for name in ("G", "S", "W", "U")],
     *[({name: GOOD[name] * -torch.inf}, "not finite") for name in ("G", "S", "W", "U")],
 ]
