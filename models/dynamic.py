@@ -20,7 +20,7 @@ tau errors is one more term of the first sum. With decay beta towards the shared
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,7 +31,7 @@ from torch.nn import functional
 from models.base import FloatArray
 from models.errors import InvalidOptionError, ModelFailedError
 from models.prefix_tree import IntArray, PrefixTree
-from models.rnnlm import RARE_CLASS, ElmanLM
+from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
 from models.vocabulary import EOS_ID
 from models.weight_delta import Steps, WeightDelta
 
@@ -144,7 +144,7 @@ class DynamicElman:
         The result for a root does not depend on the other roots, up to float rounding.
         """
         with torch.no_grad():
-            walk = _Walk(self.model, self.options, tree, starts).run()
+            walk = _Walk(self.model.weights, self.model.classes, self.options, tree, starts).run()
             return self._log_probs(walk.scores, walk.event_classes)
 
     def learn(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
@@ -162,7 +162,9 @@ class DynamicElman:
             inputs = [EOS_ID, *words]
             for first in range(0, len(events), _WORDS_A_FOLD):
                 rows = slice(first, first + _WORDS_A_FOLD)
-                walk = _Walk(self.model, self.options, _chain(inputs[rows], events[rows]), [start]).run()
+                weights, begin = self._merged(start)
+                tree = _chain(inputs[rows], events[rows])
+                walk = _Walk(weights, self.model.classes, self.options, tree, [begin]).run()
                 log_probs.append(self._log_probs(walk.scores, walk.event_classes))
                 start = walk.end(start)
         return np.concatenate(log_probs), start
@@ -190,6 +192,18 @@ class DynamicElman:
             scores = logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
             state = start.state.followed_by(states[1:], inputs).recent(self.options.tau)
             return self._log_probs(scores, targets), Start(delta, state)
+
+    def _merged(self, start: Start) -> tuple[ElmanWeights, Start]:
+        """The weights and the start that a single text is learnt with.
+
+        At full rank V' and V are of one size: then V' itself is what the words are multiplied with, not V and what it
+        differs by. Where differences decay word by word, they have to stand apart.
+        """
+        shared, delta = self.model.weights, start.delta
+        if delta.rank < len(shared.W) or self.options.decay:
+            return shared, start
+        rest = replace(delta, G=delta.G[:0], S=delta.S[:0])
+        return ElmanWeights(shared.U, shared.W, shared.V + delta.G.T), replace(start, delta=rest)
 
     def _log_probs(self, scores: Tensor, classes: Tensor) -> FloatArray:
         """(n,) ln P of events from ln P of their classes."""
@@ -238,21 +252,28 @@ class _Walk:
     scores, event_classes: (events,) ln P of each event's class, and that class
     """
 
-    def __init__(self, model: ElmanLM, options: LearningOptions, tree: PrefixTree, starts: Sequence[Start]) -> None:
-        self._weights, self._options, self._tree = model.weights, options, tree
+    def __init__(
+        self,
+        weights: ElmanWeights,
+        classes: WordClasses,
+        options: LearningOptions,
+        tree: PrefixTree,
+        starts: Sequence[Start],
+    ) -> None:
+        self._weights, self._options, self._tree = weights, options, tree
         self._deltas = [start.delta for start in starts]
-        V = model.weights.V
+        V = weights.V
         self._device = V.device
         C, H = V.shape
         tau = options.tau
-        self.event_classes = self._tensor(model.classes.of_event[tree.event_words])
+        self.event_classes = self._tensor(classes.of_event[tree.event_words])
         self._histories = self._tensor(tree.histories)
         self._parents = self._tensor(tree.parents)
         self._first_node = tree.roots * tau
         rows = self._first_node + tree.nodes
         self._states = V.new_zeros(rows, H)
         self._inputs = torch.full((rows,), _NO_INPUT, dtype=torch.int64, device=self._device)
-        self._inputs[self._first_node :] = self._tensor(model.classes.of_event[tree.node_words])
+        self._inputs[self._first_node :] = self._tensor(classes.of_event[tree.node_words])
         for root, start in enumerate(starts):
             recent = start.state.recent(tau)
             end = (root + 1) * tau
