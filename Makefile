@@ -25,7 +25,7 @@ KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help setup kenlm demo test test-quick check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results docker-build docker-check clean
+	ptb results protocols bench-dynamic docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -100,6 +100,13 @@ ptb: $(INSTALLED) $(KENLM) ## Penn Treebank perplexities; PTB=DIR holds the thre
 results: $(INSTALLED) $(KENLM) ## word error rates with the whole text; DATA=DIR holds texts and N-best lists
 	@test -n '$(DATA)' || { echo 'name the folder of the texts and N-best lists: make results DATA=DIR' >&2; exit 2; }
 	$(BIN)/python benchmarks/full_text.py --data '$(DATA)' $(ARGS)
+
+protocols: $(INSTALLED) $(KENLM) ## sessions compared, one switch at a time, on the models of `results`; DATA=DIR as there
+	@test -n '$(DATA)' || { echo 'name the folder of the texts and N-best lists: make protocols DATA=DIR' >&2; exit 2; }
+	$(BIN)/python benchmarks/protocols.py --data '$(DATA)' $(ARGS)
+
+bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and what a session costs
+	$(BIN)/python benchmarks/dynamic.py $(ARGS)
 
 # --- containers -------------------------------------------------------------------------------------------------------
 

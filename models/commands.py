@@ -19,6 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _model_name(name: str) -> str:
+    if name == "mixture":
+        raise typer.BadParameter("'mixture' is what reports call the models together")
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
             "a model's name is made of letters, digits, '.', '_' and '-', and begins with one of the first two"
@@ -169,3 +171,48 @@ def perplexity(
             f"{row['model']}: perplexity {row['perplexity']:.2f} over {row['events']} words and sentence ends; "
             f"without the {row['oov']} OOV words {row['perplexity_without_oov']:.2f}"
         )
+
+
+def protocols(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle's folder.")],
+    lists: Annotated[Path, typer.Argument(metavar="NBEST", help="N-best lists with references, JSONL.")],
+    *,
+    options: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Weights that override the bundle's.")
+    ] = None,
+    shuffles: Annotated[int, typer.Option(min=1, help="How many shuffled orders.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles and of the bootstrap.")] = 1,
+    rate: Annotated[float, typer.Option(min=0, help="Learning rate of the dynamic cells.")] = 0.1,
+    tau: Annotated[int, typer.Option(min=1, help="Steps an error is propagated back.")] = 1,
+    learn_from: Annotated[
+        Literal["winner", "reference"],
+        typer.Option(help="The text a session goes on from after each utterance, and learns in dynamic cells."),
+    ] = "winner",
+    session_per: Annotated[
+        Literal["file", "speaker"], typer.Option(help="Whether all utterances are one session, or each speaker's.")
+    ] = "file",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write settings, rates and every utterance's errors.")
+    ] = None,
+    svg_file: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the figure.")] = None,
+    log_base: Annotated[Literal["e", "10"], typer.Option(help="Base of the scores in the file.")] = "e",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Compare sessions on one set: {original order, shuffled} x {state reset, carried} x {weights static, dynamic}.
+
+    All else is equal in the eight cells. Word error rates come with paired bootstrap intervals.
+    """
+    from models.dynamic import LearningOptions
+    from models.protocols import ProtocolSettings
+    from models.protocols_command import run_protocols
+
+    run_protocols(
+        bundle,
+        lists,
+        ProtocolSettings(LearningOptions(rate, tau), learn_from, session_per, shuffles, seed),
+        options=options,
+        log_base=log_base,
+        device=device,
+        json_file=json_file,
+        svg_file=svg_file,
+    )

@@ -223,3 +223,10 @@ def test_a_normaliser_that_is_none_is_refused_by_file(tmp_path: Path, run: Run, 
     answer = run("train", "kn", tmp_path / "bundle", "--text", text, "--normaliser", tmp_path / "normaliser.json")
     assert answer.code == 1
     assert "normaliser.json" in answer.complaint
+
+
+@pytest.mark.parametrize("name", ["mixture", "../rnn", "", ".hidden"])
+def test_a_name_that_no_model_may_have_is_refused(tmp_path: Path, run: Run, text: Path, name: str) -> None:
+    answer = run("train", "kn", tmp_path / "bundle", "--text", text, "--name", name)
+    assert answer.code == 2
+    assert "name" in answer.complaint
