@@ -229,4 +229,4 @@ def test_a_normaliser_that_is_none_is_refused_by_file(tmp_path: Path, run: Run, 
 def test_a_name_that_no_model_may_have_is_refused(tmp_path: Path, run: Run, text: Path, name: str) -> None:
     answer = run("train", "kn", tmp_path / "bundle", "--text", text, "--name", name)
     assert answer.code == 2
-    assert "name" in answer.complaint
+    assert "--name" in answer.err
