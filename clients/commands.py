@@ -17,8 +17,15 @@ _Output = Annotated[
     typer.Option("--output", "-o", help="The result file; it appears when all is done. - is standard output."),
 ]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run left OUTPUT.part.")]
-_BatchSize = Annotated[int, typer.Option(min=1, help="Utterances in one request.")]
-_Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight at a time.")]
+_BatchSize = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Utterances in one request. Of sessions, a request takes one; with --bundle, of so many utterances "
+        "those of different sessions are scored together.",
+    ),
+]
+_Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight at a time, each of another session.")]
 _MaxRequest = Annotated[float, typer.Option(min=0.01, help="The largest request; the server's limit must be above.")]
 _RetryFor = Annotated[
     float,
@@ -35,7 +42,40 @@ _Interpolation = Annotated[
 ]
 _State = Annotated[
     Literal["reset", "carried"] | None,
-    typer.Option(help="Whether hidden state is carried from each utterance to the next of its session."),
+    typer.Option(
+        help="Whether hidden state is carried from each utterance to the next of its session. Left out: carried "
+        "with --dynamic or --session-per, reset without."
+    ),
+]
+_Dynamic = Annotated[
+    bool,
+    typer.Option("--dynamic", help="Score with networks that go on learning, each session with its own weights."),
+]
+_SessionPer = Annotated[
+    Literal["speaker", "file", "utterance"] | None,
+    typer.Option(
+        help="What shares a session, in the order of FILE: a speaker (a line's session_id where it has one, its "
+        "speaker where not), the whole file, or nothing. With --dynamic: speaker, when left out."
+    ),
+]
+_LearnFrom = Annotated[
+    Literal["winner", "confirmed", "nothing"] | None,
+    typer.Option(
+        help="With --dynamic: learn from the first-ranked hypothesis (the default), from each line's reference once "
+        "the line is rescored (supervised adaptation: it uses the reference, as if a person had corrected every "
+        "result), or from nothing."
+    ),
+]
+_Rate = Annotated[float | None, typer.Option(min=0.0, help="With --dynamic: learning rate; 0.1 when left out.")]
+_Tau = Annotated[
+    int | None, typer.Option(min=1, help="With --dynamic: steps that an error is propagated back; 1 when left out.")
+]
+_Decay = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="With --dynamic: how strongly weights return to the bundle's; 0 when left out."),
+]
+_KeepSessions = Annotated[
+    bool, typer.Option("--keep-sessions", help="With --url: leave the sessions on the server when all is done.")
 ]
 _LogBase = Annotated[Literal["e", "10"], typer.Option(help="The base of the logarithms in FILE.")]
 _WordScores = Annotated[bool, typer.Option("--word-scores", help="Ask for the per-word values of each model.")]
@@ -64,6 +104,13 @@ def rescore(
     weight: _Weight = None,
     interpolation: _Interpolation = None,
     state: _State = None,
+    dynamic: _Dynamic = False,
+    session_per: _SessionPer = None,
+    learn_from: _LearnFrom = None,
+    rate: _Rate = None,
+    tau: _Tau = None,
+    decay: _Decay = None,
+    keep_sessions: _KeepSessions = False,
     log_base: _LogBase = "e",
     word_scores: _WordScores = False,
     compact: _Compact = False,
@@ -74,18 +121,32 @@ def rescore(
 ) -> None:
     """Rescore N-best lists through a server, or in this process.
 
-    Results are written in input order. An interrupted run leaves OUTPUT.part, and --resume goes on there.
+    Results are written in input order. An interrupted run leaves OUTPUT.part, and --resume goes on there, in the same
+    sessions where there are some.
     """
     from .batches import Limits  # noqa: PLC0415 - a command imports what it runs
     from .options import read_options  # noqa: PLC0415 - a command imports what it runs
-    from .rescore import Job, choose_target  # noqa: PLC0415 - a command imports what it runs
+    from .rescore import Job, choose_course  # noqa: PLC0415 - a command imports what it runs
+    from .session_plan import read_plan  # noqa: PLC0415 - a command imports what it runs
+    from .targets import choose_target  # noqa: PLC0415 - a command imports what it runs
 
     settings: Settings = {"log_base": log_base, "word_scores": word_scores, "compact": compact}
     if chosen := read_options(options, weight or [], interpolation, state):
         settings["options"] = chosen
     target = choose_target(url, bundle, api_key, concurrency, retry_for, device, threads)
+    plan = read_plan(
+        settings,
+        dynamic=dynamic,
+        per=session_per,
+        learn_from=learn_from,
+        rate=rate,
+        tau=tau,
+        decay=decay,
+        keep=keep_sessions,
+        served=bundle is None,
+    )
     limits = Limits(batch_size, int(max_request_mib * 2**20) if bundle is None else None)
-    Job(file, output, target, settings, limits, resume=resume, quiet=quiet).run()
+    Job(file, output, choose_course(target, settings, limits, plan), resume=resume, quiet=quiet).run()
 
 
 _Results = Annotated[list[str], typer.Argument(metavar="RESULT...", help="Result files, or N-best files.")]

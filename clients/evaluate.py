@@ -22,7 +22,7 @@ class System:
     """One row of the report.
 
     counts:    summed over the utterances
-    made_with: "bundle", "weights" and "state" of what was rescored; empty for first pass and oracle
+    made_with: "bundle", "weights", "state" and "sessions" of what was rescored; empty for first pass and oracle
     """
 
     name: str

@@ -6,8 +6,8 @@ clients, synchronous and asynchronous, only drive flows (sdk.py).
 """
 
 import json
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -21,11 +21,17 @@ from .types import Answer, FieldProblem, Problem, Request, Result, Settings, Utt
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request. path: below the base URL; body: JSON."""
+    """One HTTP request.
+
+    path:    below the base URL
+    body:    JSON, where the headers say nothing else
+    headers: beside, or in place of, those of every request
+    """
 
     method: str
     path: str
     body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,17 @@ class Pause:
     """A wait before the next call."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The response that ended the trying: a success, or a refusal that trying again would not change.
+
+    retried: whether the call was sent before, and may have done its work already
+    """
+
+    response: httpx.Response
+    retried: bool
 
 
 T = TypeVar("T")
@@ -87,15 +104,16 @@ class Exchange:
         if not isinstance(outcome, httpx.Response) or outcome.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
             return False
         if not outcome.is_success:
-            raise _refusal(outcome)
+            raise refusal(outcome)
         return True
 
-    def _json(self, call: Call) -> Flow[dict[str, Any]]:
+    def reply(self, call: Call) -> Flow[Reply]:
+        """Send a call, again and again while what fails may pass. Raises ServerError where nothing else came."""
         retries, deadline = 0, None
         while True:
             outcome = yield call
-            if isinstance(outcome, httpx.Response) and outcome.is_success:
-                return _json_object(outcome)
+            if isinstance(outcome, httpx.Response) and outcome.status_code not in BUSY:
+                return Reply(outcome, retries > 0)
             failure, passing, asked = _judge(outcome)
             if not passing:
                 raise failure
@@ -109,19 +127,25 @@ class Exchange:
             yield Pause(delay)
             retries += 1
 
+    def _json(self, call: Call) -> Flow[dict[str, Any]]:
+        reply = yield from self.reply(call)
+        if not reply.response.is_success:
+            raise refusal(reply.response)
+        return json_answer(reply.response)
+
 
 def _judge(outcome: Outcome) -> tuple[ServerError, bool, float | None]:
-    """What a failed call means: the error to raise, whether it may pass, the seconds the server asks for."""
+    """What a call without a final response means: the error, whether it may pass, the seconds the server asks for."""
     if isinstance(outcome, httpx.Response):
-        busy = outcome.status_code in BUSY
-        return _refusal(outcome), busy, retry_after(outcome) if busy else None
+        return refusal(outcome), True, retry_after(outcome)
     if outcome is None:
         raise RuntimeError("a call was answered with nothing")
     reason = str(outcome) or type(outcome).__name__
     return NoAnswerError(f"no answer from the server: {reason}"), is_passing(outcome), None
 
 
-def _refusal(response: httpx.Response) -> ServerError:
+def refusal(response: httpx.Response) -> ServerError:
+    """What a response that is no success means."""
     status = response.status_code
     if status < HTTPStatus.BAD_REQUEST:
         return BadAnswerError(f"the server answered with status {status}; is this the address of the service?")
@@ -154,10 +178,13 @@ def _problem(response: httpx.Response, fallback: Problem) -> Problem:
         for entry in (errors if isinstance(errors, list) else [])
         if isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in ("field", "message"))
     ]
+    if isinstance(document.get("version"), int):
+        problem["version"] = document["version"]
     return problem
 
 
-def _json_object(response: httpx.Response) -> dict[str, Any]:
+def json_answer(response: httpx.Response) -> dict[str, Any]:
+    """The object that a successful response holds. Raises BadAnswerError where it holds none."""
     try:
         document = strict_json(response.content)
     except ValueError as error:

@@ -10,6 +10,9 @@ from .errors import InputFileError
 from .jsonl import JsonLines, kind, text_fault
 from .types import Hypothesis, Utterance
 
+# What a result says of its making: all of one file must say the same.
+MADE_WITH = ("bundle", "weights", "state", "sessions")
+
 
 @dataclass(frozen=True, slots=True)
 class NBestLine:
@@ -35,7 +38,7 @@ class ResultLine:
     order:     input indices, best first: a permutation of 0..N-1
     texts:     per input index, the text as it was scored; None in compact results
     reference: the reference as it was normalised; None where there was none
-    made_with: "bundle", "weights" and "state"
+    made_with: "bundle", "weights" and "state", and "sessions" where it was made in one
     shape:     the fields of a ranked hypothesis: they tell compact results from full ones
     """
 
@@ -141,7 +144,7 @@ def result_line(document: dict[str, Any], line: int, where: str) -> ResultLine:
         order=tuple(order),
         texts=None if texts is None else tuple(texts),
         reference=_optional_text(document, "scored_reference", where),
-        made_with={name: document.get(name) for name in ("bundle", "weights", "state")},
+        made_with={name: document.get(name) for name in MADE_WITH if name != "sessions" or name in document},
         shape=frozenset(ranking[0]),
     )
 

@@ -33,6 +33,7 @@ def signature(evaluation: Evaluation, system: System) -> str:
     made = system.made_with
     words = "the bundle's normaliser" if evaluation.normalised else "texts split at white space, not normalised"
     weights = made.get("weights") or {}
+    learnt = made.get("sessions")
     parts = {
         "nbest": version("nbest-rescoring"),
         "jiwer": version("jiwer"),
@@ -43,6 +44,7 @@ def signature(evaluation: Evaluation, system: System) -> str:
         **({"bundle": made["bundle"]} if made.get("bundle") else {}),
         **({"weights": json.dumps(weights, sort_keys=True, separators=(",", ":"))} if weights else {}),
         **({"state": made["state"]} if made.get("state") else {}),
+        **({"sessions": json.dumps(made["sessions"], sort_keys=True, separators=(",", ":"))} if learnt else {}),
         "bootstrap": f"{evaluation.resamples} resamples of utterances, seed {evaluation.seed}",
     }
     return " | ".join(f"{name}: {value}" for name, value in parts.items())

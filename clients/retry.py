@@ -1,4 +1,7 @@
-"""When a request is sent again, and when trying is over. Rescoring is pure, so sending it again is safe."""
+"""When a request is sent again, and when trying is over.
+
+Sending again is safe: rescoring is pure, and a session knows what it has accepted by its utterance id.
+"""
 
 import email.utils
 import random

@@ -17,6 +17,8 @@ and in asyncio:
     async with AsyncClient("http://localhost:8000") as client:
         answer = await client.rescore([utterance], options={"lm_scale": 9.5}, word_scores=True)
 
+`Client.session` gives a session that learns from what it hears (session.py).
+
 Both try again, with back-off, when the connection fails or the server is busy (RetryPolicy), and raise a
 ServerError: ProblemError for what the server refuses, with its problem document in `error.problem`.
 """
@@ -31,7 +33,9 @@ import httpx
 from .errors import UsageError
 from .exchange import Call, Exchange, Flow, OnRetry, Outcome, Pause, make_request
 from .retry import RetryPolicy
-from .types import Answer, Request, Result, Settings, Utterance
+from .session import AsyncSession, Session
+from .session_exchange import SessionFlows, SessionMade, attaching, creation, importing
+from .types import Answer, Request, Result, SessionOptions, Settings, Utterance, Weights
 
 T = TypeVar("T")
 
@@ -107,6 +111,34 @@ class Client:
         """Whether the service answers and has scored a sentence; asked once, never tried again."""
         return self._drive(self._exchange.ready())
 
+    def session(
+        self,
+        session_id: str | None = None,
+        *,
+        rescoring: Weights | None = None,
+        keep: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> Session:
+        """A session that is made when its `with` block is entered, and deleted when that is left.
+
+        session_id: what to call it; drawn at random when left out
+        rescoring:  overrides of the bundle's weights, for all its rankings
+        keep:       leave it on the server when the block ends
+        options:    e.g. learn_from="confirmed", rate=0.05; what is left out is the server's default
+        """
+        return self._session(creation(session_id, options, rescoring), keep=keep)
+
+    def attach(self, session_id: str, *, keep: bool = True) -> Session:
+        """A session that exists; it stays when its `with` block ends, unless it is not to be kept."""
+        return self._session(attaching(session_id), keep=keep)
+
+    def import_session(self, exported: bytes, session_id: str | None = None, *, keep: bool = False) -> Session:
+        """A session made, when its `with` block is entered, from the bytes that `Session.export` gave."""
+        return self._session(importing(session_id, exported), keep=keep)
+
+    def _session(self, made: SessionMade, *, keep: bool) -> Session:
+        return Session(self._drive, SessionFlows(self._exchange, made), keep=keep)
+
     def _drive(self, flow: Flow[T]) -> T:
         outcome: Outcome = None
         while True:
@@ -121,7 +153,7 @@ class Client:
             self._sleep(step.seconds)
             return None
         try:
-            return self._http.request(step.method, step.path, content=step.body)
+            return self._http.request(step.method, step.path, content=step.body, headers=step.headers)
         except httpx.TransportError as error:
             return error
 
@@ -180,6 +212,28 @@ class AsyncClient:
         """Whether the service answers and has scored a sentence; asked once, never tried again."""
         return await self._drive(self._exchange.ready())
 
+    def session(
+        self,
+        session_id: str | None = None,
+        *,
+        rescoring: Weights | None = None,
+        keep: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> AsyncSession:
+        """A session that is made when its `async with` block is entered; `Client.session` has the parameters."""
+        return self._session(creation(session_id, options, rescoring), keep=keep)
+
+    def attach(self, session_id: str, *, keep: bool = True) -> AsyncSession:
+        """A session that exists; it stays when its `async with` block ends, unless it is not to be kept."""
+        return self._session(attaching(session_id), keep=keep)
+
+    def import_session(self, exported: bytes, session_id: str | None = None, *, keep: bool = False) -> AsyncSession:
+        """A session made, when its `async with` block is entered, from exported bytes."""
+        return self._session(importing(session_id, exported), keep=keep)
+
+    def _session(self, made: SessionMade, *, keep: bool) -> AsyncSession:
+        return AsyncSession(self._drive, SessionFlows(self._exchange, made), keep=keep)
+
     async def _drive(self, flow: Flow[T]) -> T:
         outcome: Outcome = None
         while True:
@@ -194,7 +248,7 @@ class AsyncClient:
             await self._sleep(step.seconds)
             return None
         try:
-            return await self._http.request(step.method, step.path, content=step.body)
+            return await self._http.request(step.method, step.path, content=step.body, headers=step.headers)
         except httpx.TransportError as error:
             return error
 

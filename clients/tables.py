@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import EvaluationError, UsageError
-from .files import NBestLine, ResultLine, read_either, read_nbest
+from .files import MADE_WITH, NBestLine, ResultLine, read_either, read_nbest
 from .jsonl import JsonLines
 from .wer import ErrorCounts, Words, count_errors, oracle
 
@@ -40,7 +40,7 @@ class Table:
     """What one file says.
 
     systems:           names of what is rescored in it
-    made_with:         per system, "bundle", "weights" and "state"
+    made_with:         per system, "bundle", "weights" and "state", and "sessions" where there were some
     normalised:        whether its words are the server's
     counts:            utterance id -> counts
     without_reference: ids of utterances that have none
@@ -126,8 +126,8 @@ def _read_order(
 
 
 def _check_made_with(made_with: Mapping[str, Any], line: ResultLine, path: str) -> None:
-    for name, value in made_with.items():
-        if line.made_with[name] != value:
+    for name in MADE_WITH:
+        if line.made_with.get(name) != made_with.get(name):
             raise EvaluationError(f"{path}:{line.line}: {name}: differs from the lines before; a file is one system")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 LogBase = Literal["e", "10"]
 State = Literal["reset", "carried"]
+LearnFrom = Literal["winner", "confirmed", "nothing"]
 
 
 class Hypothesis(TypedDict):
@@ -27,7 +28,7 @@ class Utterance(TypedDict):
     speaker: NotRequired[str | None]
 
 
-class Options(TypedDict, total=False):
+class Weights(TypedDict, total=False):
     """What overrides the bundle's weights, field by field; `interpolation` is replaced as a whole."""
 
     interpolation: dict[str, float]
@@ -37,16 +38,26 @@ class Options(TypedDict, total=False):
     word_bonus: float
     oov_bonus: float
     posterior_scale: float
+
+
+class Options(Weights, total=False):
+    """The options of a request: weights, and whether hidden state is carried."""
+
     state: State
 
 
-class Settings(TypedDict, total=False):
-    """Everything of a request but its utterances."""
+class Form(TypedDict, total=False):
+    """What the scores sent mean, and what is to be answered."""
 
-    options: Options
     log_base: LogBase
     word_scores: bool
     compact: bool
+
+
+class Settings(Form, total=False):
+    """Everything of a request but its utterances."""
+
+    options: Options
 
 
 class Request(Settings):
@@ -94,6 +105,87 @@ class Answer(TypedDict):
     results: list[Result]
 
 
+class SessionOptions(TypedDict, total=False):
+    """What a session is, fixed when it is made; what is left out is the server's default.
+
+    state:         whether hidden state is carried over utterances
+    weights:       "dynamic": networks learn along each hypothesis and from what is accepted; "static": frozen
+    learn_from:    the first-ranked hypothesis, confirmed texts alone, or nothing
+    rate:          learning rate
+    tau:           steps that an error is propagated back
+    decay:         how strongly weights are drawn back towards the shared ones
+    max_loss_rise: nats a word by which a lesson may harm its own text before it is undone
+    """
+
+    state: State
+    weights: Literal["dynamic", "static"]
+    learn_from: LearnFrom
+    rate: float
+    tau: int
+    decay: float
+    max_loss_rise: float
+
+
+class Perplexity(TypedDict):
+    """Perplexity of the accepted texts, before each was learnt; None before the first.
+
+    session: under the session's networks
+    static:  under the shared weights
+    events:  words and sentence ends
+    """
+
+    session: float | None
+    static: float | None
+    events: int
+
+
+class SessionDescription(TypedDict):
+    """A session as the server describes it.
+
+    version:    grows with each accepted utterance, confirmation or reset
+    rescoring:  the weights of its rankings
+    perplexity: "mixture" or model name -> perplexities
+    bytes:      memory that its state takes
+    """
+
+    id: str
+    version: int
+    bundle: str
+    options: SessionOptions
+    rescoring: Weights
+    utterances: int
+    words_learnt: int
+    lessons_undone: int
+    rank: int
+    bytes: int
+    perplexity: dict[str, Perplexity]
+    created: Any
+    used: Any
+
+
+class Lesson(TypedDict):
+    """What a session learnt from an accepted winner. words: sentence end included."""
+
+    learnt: bool
+    words: int
+    undone: bool
+
+
+class SessionAnswer(TypedDict):
+    """The answer to an utterance rescored in a session.
+
+    version:  of the session after it
+    repeated: whether this is the stored answer to a request that came before
+    """
+
+    session: str
+    version: int
+    repeated: bool
+    lesson: Lesson
+    bundle: str
+    result: Result
+
+
 class FieldProblem(TypedDict):
     """One field of a request that the server found fault with."""
 
@@ -103,10 +195,11 @@ class FieldProblem(TypedDict):
 
 
 class Problem(TypedDict):
-    """A problem document (RFC 9457)."""
+    """A problem document (RFC 9457). version: of a session, where a call named another."""
 
     type: str
     title: str
     status: int
     detail: str
     errors: NotRequired[list[FieldProblem]]
+    version: NotRequired[int]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients import rescore
+from clients import targets
 from clients.cli import main
 
 Write = Callable[..., str]
@@ -186,7 +186,7 @@ def test_with_a_bundle_the_engine_of_the_entry_point_does_the_same_work(
     source = write_lines("n.jsonl", fakes.many(5))
     assert fakes.rescore(source, service.url, out) == 0
     through_http = out.read_bytes()
-    monkeypatch.setattr(rescore, "entry_points", lambda **_: [Entry()])
+    monkeypatch.setattr(targets, "entry_points", lambda **_: [Entry()])
     options = ("--device", "cpu", "--threads", "2", "--batch-size", "2")
     assert main(["rescore", source, "--bundle", "folder", "-o", str(out), *options]) == 0
     assert (made, out.read_bytes()) == ([("folder", "cpu", 2)], through_http)
