@@ -208,9 +208,6 @@ def _perplexity(state: SessionState) -> dict[str, dict[str, Any]]:
     """Perplexity of what was accepted, as the service describes it; none of networks that learning has wrecked."""
     out = {}
     for name, tally in state.tallies.items():
-        try:
-            session, static = tally.perplexities() or (None, None)
-        except OverflowError:
-            session, static = None, None
+        session, static = tally.perplexities() or (None, None)
         out[name] = {"session": session, "static": static, "events": tally.events}
     return out

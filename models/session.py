@@ -25,6 +25,8 @@ from models.weight_delta import WeightDelta
 
 # Distributions of the nodes that are learnt at are kept while a batch is scored; more lists than fit are done in turns.
 _BYTES_OF_DISTRIBUTIONS = 256 * 2**20
+# e to this is a number; e to 710 is not.
+_MOST_NATS = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ class Tally:
     static: float = 0.0
 
     def perplexities(self) -> tuple[float, float] | None:
-        """(session, static) perplexity; None before the first text."""
-        if not self.events:
+        """(session, static) perplexity; None before the first text, and where one is too large for a number."""
+        if not self.events or max(-self.session, -self.static) > _MOST_NATS * self.events:
             return None
         return math.exp(-self.session / self.events), math.exp(-self.static / self.events)
 
