@@ -44,7 +44,7 @@ RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle --mount=typ
 COPY pyproject.toml README.md LICENSE ./
 RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
     mkdir models service clients && touch models/__init__.py service/__init__.py clients/__init__.py \
-    && pip install -c constraints.txt '.[service]'
+    && pip install -c constraints.txt '.[service,redis]'
 COPY models models
 COPY service service
 COPY clients clients
@@ -53,15 +53,17 @@ RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
 COPY --from=kenlm /opt/kenlm/bin/lmplz /opt/kenlm/bin/build_binary /opt/kenlm/bin/query /opt/venv/bin/
 
 FROM python:3.11-slim-bookworm
-# A volume that is mounted here for the first time takes over this folder's owner, so the trainer can write to it.
+# A volume that is mounted here for the first time takes over the folder's owner: the trainer can write to /bundle, the
+# service to /sessions.
 RUN groupadd --gid 10001 nbest \
     && useradd --uid 10001 --gid nbest --home-dir /tmp --no-create-home --shell /usr/sbin/nologin nbest \
-    && install -d -o nbest -g nbest /bundle
+    && install -d -o nbest -g nbest /bundle /sessions
 COPY --from=environment /opt/venv /opt/venv
 WORKDIR /app
 COPY examples/ljspeech examples/ljspeech
 ENV PATH=/opt/venv/bin:$PATH \
     HOME=/tmp \
+    NBEST_SESSION_STORE=/sessions/sessions.sqlite3 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
