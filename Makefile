@@ -19,12 +19,13 @@ IMAGE ?= nbest-rescoring:local
 TORCH ?=
 TORCH_INDEX ?=
 ARGS ?=
+CRASHES ?= 100
 
 INSTALLED := $(VENV)/.installed
 KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help setup kenlm demo test test-quick check-wheel lint lint-python lint-shell lint-docker format openapi serve \
+.PHONY: help setup kenlm demo test test-quick test-crash check-wheel lint lint-python lint-shell lint-docker format openapi serve \
 	ptb results protocols bench-dynamic docker-build docker-check clean
 
 help: ## list the targets
@@ -62,6 +63,9 @@ serve: $(INSTALLED) ## serve the bundle BUNDLE (default: the demo's)
 
 test: $(INSTALLED) $(KENLM) check-wheel ## the bare wheel, then every test, the slow ones too
 	$(BIN)/pytest $(ARGS)
+
+test-crash: $(INSTALLED) ## kill the service CRASHES times (100) at random and compare every session with an uninterrupted run
+	CRASHES='$(CRASHES)' $(BIN)/pytest -m crash $(ARGS)
 
 test-quick: $(INSTALLED) $(KENLM) ## the tests that take a second or less each
 	$(BIN)/pytest -m 'not slow' $(ARGS)

@@ -1,7 +1,8 @@
 """The application: everything is made here and handed down, nothing is global."""
 
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -16,7 +17,11 @@ from service import openapi_parts as parts
 from service.engine import Engine
 from service.middleware import LimitBody, Observe, RequireKey
 from service.routes import Routes
+from service.session_routes import SessionRoutes
+from service.session_store import SessionStore
+from service.sessions import Sessions
 from service.settings import Limits
+from service.sqlite_store import SqliteStore
 from service.telemetry import Telemetry, make_log
 
 # FastAPI would otherwise load its pages from elsewhere, redirect to whatever Host says, and export traces to wherever
@@ -38,6 +43,8 @@ def create_app(
     with_docs: bool = True,
     log: FilteringBoundLogger | None = None,
     log_requests: bool = True,
+    store: SessionStore | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> FastAPI:
     """The service for one loaded bundle. Its `state.routes.draining` turns readiness off before a stop.
 
@@ -46,18 +53,21 @@ def create_app(
     api_key:   what every request but those after health must bring; none is asked for when left out
     with_docs: whether /docs and /openapi.json are served
     log:       where to write; JSON lines on standard error when left out
+    store:     where sessions are kept; memory when left out
+    clock:     what sessions expire by, in seconds since 1970
     """
     limits = limits or Limits()
     telemetry = Telemetry(log or make_log(sys.stderr))
     engine = Engine(bundle, limits, telemetry)
     routes = Routes(bundle, limits, engine, telemetry)
+    sessions = Sessions(bundle, engine, limits, store or SqliteStore(None), telemetry, clock)
 
     app = FastAPI(
         **_PLAIN,
         version=version("nbest-rescoring"),
         description=parts.DESCRIPTION,
         openapi_url="/openapi.json" if with_docs else None,
-        lifespan=lambda _: _lifespan(engine, routes),
+        lifespan=lambda _: _lifespan(engine, sessions, routes),
     )
     # Of these the last one added stands outermost.
     if api_key is not None:
@@ -65,7 +75,9 @@ def create_app(
     app.add_middleware(LimitBody, limits)
     app.add_middleware(Observe, telemetry, lambda: routes.draining, log_requests=log_requests)
     app.state.routes = routes
+    app.state.sessions = sessions
     app.include_router(routes.router())
+    app.include_router(SessionRoutes(sessions, limits, telemetry).router())
     problems.install(app)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign] # the documented way to extend it
     if with_docs:
@@ -74,12 +86,14 @@ def create_app(
 
 
 @asynccontextmanager
-async def _lifespan(engine: Engine, routes: Routes) -> AsyncIterator[None]:
+async def _lifespan(engine: Engine, sessions: Sessions, routes: Routes) -> AsyncIterator[None]:
     engine.start()
+    sessions.start()
     # The first sentence through the models is ours: no caller pays for it, and readiness waits for it.
     routes.start_probe()
     yield
     routes.draining = True
+    await sessions.stop()
     engine.stop()
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from models.errors import ModelFailedError, RescoringError
+from models.session import SessionModel
 from service.errors import (
     NotReadyError,
     QueueFullError,
@@ -236,6 +237,8 @@ class Batcher:
             if first.carried:
                 carried = self._scorer.rescore_carried(first.lists, first.weights, word_scores=first.word_scores)
                 return [carried]
+            if first.place is not None:
+                return self._attempt_sessions(jobs, first.place.model)
             results = self._scorer.rescore(
                 [job.lists[0] for job in jobs], [job.weights for job in jobs], word_scores=first.word_scores
             )
@@ -246,6 +249,12 @@ class Batcher:
         except BaseException as error:
             self._telemetry.log.exception("scoring failed", jobs=len(jobs))
             return ModelFailedError(f"scoring failed: {type(error).__name__}")
+
+    def _attempt_sessions(self, jobs: list[Job], model: SessionModel) -> list[Results]:
+        """Score lists of sessions of one kind, each from its own state."""
+        states = [job.place.state for job in jobs if job.place is not None]
+        results = model.rescore([job.lists[0] for job in jobs], states, word_scores=jobs[0].word_scores)
+        return [[result] for _, result in zip(jobs, results, strict=True)]
 
 
 def _fail(item: _Waiting, error: Exception) -> None:

@@ -23,6 +23,21 @@ _Deadline = Annotated[
 _MaxBody = Annotated[
     int | None, typer.Option(min=1, help="Bytes of one request's body; default 8388608.", show_default=False)
 ]
+_SessionStore = Annotated[
+    str | None,
+    typer.Option(
+        help="Where sessions are kept: an SQLite file, redis://..., or memory:; default .nbest/sessions.sqlite3.",
+        show_default=False,
+    ),
+]
+_MaxSessions = Annotated[int | None, typer.Option(min=1, help="Sessions kept; default 10000.", show_default=False)]
+_SessionIdle = Annotated[
+    float | None, typer.Option(help="Seconds until an unused session expires; default 86400.", show_default=False)
+]
+_SessionMemory = Annotated[
+    int | None,
+    typer.Option(min=1, help="Bytes of sessions' states in memory; default 2147483648.", show_default=False),
+]
 _LogRequests = Annotated[
     bool | None,
     typer.Option("--log-requests/--no-log-requests", help="Log each request; default yes.", show_default=False),
@@ -37,6 +52,10 @@ def serve(
     threads: _Threads = None,
     deadline_s: _Deadline = None,
     max_body_bytes: _MaxBody = None,
+    session_store: _SessionStore = None,
+    max_sessions: _MaxSessions = None,
+    session_idle_s: _SessionIdle = None,
+    session_memory_bytes: _SessionMemory = None,
     log_requests: _LogRequests = None,
 ) -> None:
     """Rescore N-best lists over HTTP.
@@ -55,6 +74,10 @@ def serve(
             "threads": threads,
             "deadline_s": deadline_s,
             "max_body_bytes": max_body_bytes,
+            "session_store": session_store,
+            "max_sessions": max_sessions,
+            "session_idle_s": session_idle_s,
+            "session_memory_bytes": session_memory_bytes,
             "log_requests": log_requests,
         }
     )

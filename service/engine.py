@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ T = TypeVar("T")
 # Preparing or encoding more than this is done on a thread: a hop costs less than it would hold up everybody
 # else.
 _SMALL_TOKENS = 4_000
-_SMALL_BYTES = 32_000
+SMALL_BYTES = 32_000
 _PROBE_WORDS = 5
 
 
@@ -101,14 +101,14 @@ class Engine:
         Raises RefusedListError or a ServiceError, each naming the field; the whole request is then refused.
         """
         with self._telemetry.stage("prepare"):
-            return await self._aside(size > _SMALL_BYTES, lambda: self._plan(request))
+            return await self.aside(size > SMALL_BYTES, lambda: self._plan(request))
 
     async def answer(self, plan: Plan, deadline: float) -> bytes:
         """Score a plan and encode the answer. deadline: time of the event loop's clock, in seconds."""
         outcomes = await self.batcher.score(plan.jobs(), deadline)
         results = [result for outcome in outcomes for result in outcome]
         with self._telemetry.stage("encode"):
-            return await self._aside(plan.tokens > _SMALL_TOKENS, lambda: self._encode(plan, results))
+            return await self.aside(plan.tokens > _SMALL_TOKENS, lambda: self._encode(plan, results))
 
     async def probe(self, timeout_s: float) -> None:
         """Score a real sentence under every model, through the queue that requests go through.
@@ -127,7 +127,8 @@ class Engine:
         if isinstance(result, RescoringError):
             raise NotReadyError(f"a sentence could not be scored: {result}", retry_after_s=1)
 
-    async def _aside(self, large: bool, work: Callable[[], T]) -> T:
+    async def aside(self, large: bool, work: Callable[[], T]) -> T:
+        """Do some work on a thread where it is large, else at once."""
         if not large:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._side, work)
@@ -142,22 +143,24 @@ class Engine:
         options: dict[str, Any] = dict(request.get("options", {}))
         carried = options.pop("state", "reset") == "carried"
         unit = LOG_UNITS[request.get("log_base", "e")]
-        weights = self._weights(options)
-        lists = tuple(self._prepare(entry, f"utterances[{i}]", unit) for i, entry in enumerate(utterances))
+        weights = self.weights(options, "options")
+        lists = tuple(self.prepare(entry, f"utterances[{i}]", unit) for i, entry in enumerate(utterances))
         return Plan(request, weights, carried, lists)
 
-    def _weights(self, options: dict[str, Any]) -> Weights:
+    def weights(self, options: Mapping[str, Any], field: str) -> Weights:
+        """The bundle's weights with some replaced. field: where they stand in the request, for errors."""
         try:
             weights = weights_from_json(options, self._bundle.weights)
             weights.check_models(list(self._bundle.rescorer.models))
         except UnknownModelError as error:
-            raise RefusedListError(error, [FieldError("options.interpolation", str(error))]) from error
+            raise RefusedListError(error, [FieldError(f"{field}.interpolation", str(error))]) from error
         except InvalidWeightsError as error:
-            field = "options.interpolation" if "interpolation" in options else "options"
-            raise RefusedListError(error, [FieldError(field, str(error))]) from error
+            culprit = f"{field}.interpolation" if "interpolation" in options else field
+            raise RefusedListError(error, [FieldError(culprit, str(error))]) from error
         return weights
 
-    def _prepare(self, utterance: Utterance, field: str, unit: float) -> PreparedList:
+    def prepare(self, utterance: Utterance, field: str, unit: float) -> PreparedList:
+        """Check a list and turn its texts into words. field: where it stands in the request; unit: of its scores."""
         name = utterance["id"]
         try:
             prepared = self._bundle.rescorer.prepare(nbest_from_json(utterance, log_unit=unit))

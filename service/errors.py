@@ -12,6 +12,20 @@ ServiceError
 ├── WaitedTooLongError         the deadline passed while the request waited in the queue
 ├── ScoringTooSlowError        the deadline passed while the request was being scored
 ├── NotReadyError              the service cannot score now
+├── SessionRefusedError        a session cannot be had, or not like this
+│   ├── NoSuchSessionError         there is none of this id
+│   ├── SessionDeletedError        it was deleted
+│   ├── SessionExpiredError        nobody used it for too long
+│   ├── SessionTakenError          the id belongs to a session already
+│   ├── TooManySessionsError       no room for another
+│   ├── SessionFullError           no room for another utterance in its log
+│   ├── NoSuchUtteranceError       its log has no utterance of this id
+│   ├── UtteranceConflictError     its log has this utterance, from another request
+│   ├── InvalidPreconditionError   an If-Match that names no version
+│   ├── VersionConflictError       it is at another version than the caller believes
+│   ├── ForeignBundleError         it belongs to another bundle than the one served
+│   ├── CorruptSnapshotError       bytes that are no exported session
+│   └── SessionStoreDownError      where sessions are kept cannot be reached or has no room
 └── InternalError              a fault of the service's own
 
 RefusedListError carries a domain error of `models` together with the field it is about. ClientLeftError is
@@ -95,6 +109,66 @@ class ScoringTooSlowError(ServiceError):
 
 class NotReadyError(ServiceError):
     """The service cannot score now: it is starting, stopping, or its last step failed."""
+
+
+class SessionRefusedError(ServiceError):
+    """A session cannot be had, or not like this; it is as it was."""
+
+
+class NoSuchSessionError(SessionRefusedError):
+    """There is no session of this id."""
+
+
+class SessionDeletedError(SessionRefusedError):
+    """The session was deleted."""
+
+
+class SessionExpiredError(SessionRefusedError):
+    """The session was not used for longer than sessions are kept."""
+
+
+class SessionTakenError(SessionRefusedError):
+    """A session of this id exists already."""
+
+
+class TooManySessionsError(SessionRefusedError):
+    """There are as many sessions as the limits allow."""
+
+
+class SessionFullError(SessionRefusedError):
+    """The session's log is as long as the limits allow."""
+
+
+class NoSuchUtteranceError(SessionRefusedError):
+    """The session's log has no utterance of this id."""
+
+
+class UtteranceConflictError(SessionRefusedError):
+    """The session's log has an utterance of this id, which came with another request."""
+
+
+class InvalidPreconditionError(SessionRefusedError):
+    """If-Match names no version."""
+
+
+class VersionConflictError(SessionRefusedError):
+    """The session is at another version than the caller believes. version: the one it is at."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the session is at version {version}")
+        self.version = version
+
+
+class ForeignBundleError(SessionRefusedError):
+    """The session has learnt from another bundle than the one served."""
+
+
+class CorruptSnapshotError(SessionRefusedError):
+    """Bytes that are no exported session."""
+
+
+class SessionStoreDownError(SessionRefusedError):
+    """Where sessions are kept cannot be reached or has no room; nothing was changed."""
 
 
 class InternalError(ServiceError):

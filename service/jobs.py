@@ -1,6 +1,6 @@
 """Units of work for the scoring thread, and what it asks of the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -9,6 +9,7 @@ from models.errors import RescoringError
 from models.ranking import RescoredList
 from models.score import Weights
 from models.scored_lists import PreparedList
+from models.session import SessionModel, SessionState
 
 Results = list[RescoredList | RescoringError]
 
@@ -27,14 +28,30 @@ class Scorer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a session a list stands.
+
+    model: how sessions of this kind score; sessions of one kind share it
+    state: what the list is scored from
+    """
+
+    model: SessionModel
+    state: SessionState
+
+
 @dataclass(frozen=True)
 class Job:
-    """Lists scored in one go with one set of weights: one, or all of a request that carries state."""
+    """Lists scored in one go with one set of weights: one, or all of a request that carries state.
+
+    place: where the list stands in its session; None outside sessions
+    """
 
     lists: tuple[PreparedList, ...]
     weights: Weights
     word_scores: bool = False
     carried: bool = False
+    place: Place | None = None
 
     @cached_property
     def tokens(self) -> int:
@@ -52,6 +69,7 @@ class Job:
         return 1 + max(len(ids) for prepared in self.lists for ids in prepared.ids)
 
     @cached_property
-    def company(self) -> tuple[bool, frozenset[str]]:
+    def company(self) -> tuple[Hashable, ...]:
         """Jobs of equal company may be scored together: they need the same models run and the same detail."""
-        return self.word_scores, frozenset(name for name, value in self.weights.interpolation.items() if value > 0)
+        names = frozenset(name for name, value in self.weights.interpolation.items() if value > 0)
+        return self.word_scores, names, self.place and self.place.model

@@ -8,17 +8,20 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
-from models.bundle import load_bundle, set_threads
+from models.bundle import Bundle, load_bundle, set_threads
 from models.rescoring import ListLimits
 from service.app import create_app
 from service.listening import cannot_listen
 from service.protocol import limited_protocol
+from service.session_store import SessionStore
 from service.settings import Settings
+from service.store_opening import open_store
 from service.telemetry import make_log, route_standard_logging
 
 
@@ -31,34 +34,40 @@ def run(settings: Settings, listener: socket.socket) -> None:
         set_threads(settings.threads)
         limits = ListLimits(max_hypotheses=settings.max_hypotheses, max_words=settings.max_words)
         bundle = load_bundle(settings.bundle, device=settings.device, limits=limits)
-        log = make_log(sys.stderr, settings.log_level)
-        route_standard_logging(sys.stderr, settings.log_level)
-        app = create_app(
-            bundle,
-            settings,
-            api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-            with_docs=settings.docs,
-            log=log,
-            log_requests=settings.log_requests,
-        )
-        host, port = listener.getsockname()[:2]
+        with closing(open_store(settings.session_store)) as store:
+            _serve(settings, bundle, store, listener)
 
-        def announce() -> None:
-            log.info("listening", host=host, port=port, bundle=bundle.sha256, models=list(bundle.rescorer.models))
 
-        def drain() -> None:
-            app.state.routes.draining = True
+def _serve(settings: Settings, bundle: Bundle, store: SessionStore, listener: socket.socket) -> None:
+    log = make_log(sys.stderr, settings.log_level)
+    route_standard_logging(sys.stderr, settings.log_level)
+    app = create_app(
+        bundle,
+        settings,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        with_docs=settings.docs,
+        log=log,
+        log_requests=settings.log_requests,
+        store=store,
+    )
+    host, port = listener.getsockname()[:2]
 
-        try:
-            server = DrainingServer(_configuration(app, settings), announce, drain, settings.drain_delay_s)
-            server.run(sockets=[listener])
-        except OSError as error:
-            raise cannot_listen(settings.host, settings.port, error) from error
-        if app.state.routes.busy:
-            # A step that does not end would keep its thread, and the thread the process, for ever.
-            log.error("stopped while a step was still running")
-            logging.shutdown()
-            os._exit(1)
+    def announce() -> None:
+        log.info("listening", host=host, port=port, bundle=bundle.sha256, models=list(bundle.rescorer.models))
+
+    def drain() -> None:
+        app.state.routes.draining = True
+
+    try:
+        server = DrainingServer(_configuration(app, settings), announce, drain, settings.drain_delay_s)
+        server.run(sockets=[listener])
+    except OSError as error:
+        raise cannot_listen(settings.host, settings.port, error) from error
+    if app.state.routes.busy:
+        # A step that does not end would keep its thread, and the thread the process, for ever.
+        log.error("stopped while a step was still running")
+        logging.shutdown()
+        os._exit(1)
 
 
 def _configuration(app: FastAPI, settings: Settings) -> uvicorn.Config:

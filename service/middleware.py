@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 RECORD = "nbest.record"
 OPEN_PATHS = frozenset({"/health/live", "/health/ready"})
+IMPORT_PATH = "/v1/sessions/import"
 
 # What the log calls a request whose caller left; no such status is ever sent.
 CLIENT_LEFT_STATUS = 499
@@ -144,7 +145,7 @@ class LimitBody:
             return
         body = _Body(scope, receive, self._limits, self._room)
         try:
-            if body.announced > self._limits.max_body_bytes:
+            if body.announced > body.limit:
                 await problems.response(body.too_large())(scope, receive, body.lingering(send))
             else:
                 await self._app(scope, body.receive, body.lingering(send))
@@ -161,6 +162,7 @@ class LimitBody:
 class _Body:
     """One request's body on its way in.
 
+    limit:     bytes that it may have
     announced: bytes, as its Content-Length says; 0 where there is none
     size:      bytes received and held so far
     """
@@ -170,6 +172,7 @@ class _Body:
         self._limits = limits
         self._room = room
         self._deadline: float | None = None
+        self.limit = limits.max_import_bytes if scope["path"] == IMPORT_PATH else limits.max_body_bytes
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         # A number of twenty digits is larger than any limit, and int() is slow on a number of ten thousand.
@@ -179,7 +182,7 @@ class _Body:
 
     def too_large(self) -> BodyTooLargeError:
         """The refusal of a body over the limit."""
-        return BodyTooLargeError(f"the body has more than {self._limits.max_body_bytes} bytes")
+        return BodyTooLargeError(f"the body has more than {self.limit} bytes")
 
     async def receive(self) -> Message:
         """The next message; once the body has ended, as late as it comes."""
@@ -194,7 +197,7 @@ class _Body:
             allowed = f"{self._limits.receive_timeout_s:g} s"
             raise SlowRequestError(f"the body did not arrive within {allowed}") from None
         size = len(message.get("body", b""))
-        if self.size + size > self._limits.max_body_bytes:
+        if self.size + size > self.limit:
             raise self.too_large()
         if not self._room(size):
             raise QueueFullError("too many request bodies at once; try again later", retry_after_s=1)
@@ -228,7 +231,7 @@ class _Body:
         size = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_S):
-                while size <= self._limits.max_body_bytes:
+                while size <= self.limit:
                     message = await self._receive()
                     size += len(message.get("body", b""))
                     if not message.get("more_body", False):

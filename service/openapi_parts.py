@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from service import problems, schemas
+from service import problems, schemas, session_schemas
 
 DESCRIPTION = """\
 Re-ranks the N-best lists of a speech recogniser under a mixture of language models.
@@ -15,7 +15,8 @@ fields are refused, of a key named twice in an object the last counts, and no te
 surrogate, `<s>` or `</s>`.
 
 Every error is an `application/problem+json` document (RFC 9457). 429 and most 503 come with `Retry-After`;
-rescoring changes nothing, so a request may be repeated safely. Where the service has an API key, every
+rescoring changes nothing outside sessions, and inside one an utterance of an id is accepted once, so a request may
+be repeated safely. Where the service has an API key, every
 request but those to `/health/*` needs `Authorization: Bearer KEY`.
 """
 
@@ -112,7 +113,8 @@ PROBLEM_EXAMPLE: dict[str, Any] = {
 }
 
 
-def _json(description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+def json_content(description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    """An answer in JSON."""
     return {
         "description": description,
         "content": {"application/json": {"schema": schema, "example": example}},
@@ -136,7 +138,7 @@ RESCORE: dict[str, Any] = {
     "tags": ["rescoring"],
     "response_model": None,
     "responses": {
-        200: _json("Results in request order.", {"$ref": "#/components/schemas/RescoreAnswer"}, ANSWER_EXAMPLE),
+        200: json_content("Results in request order.", {"$ref": "#/components/schemas/RescoreAnswer"}, ANSWER_EXAMPLE),
         400: _problem("The body is no JSON."),
         401: _problem("The API key is missing or wrong."),
         408: _problem("The body did not arrive in time."),
@@ -177,7 +179,7 @@ LIVE: dict[str, Any] = {
     "operation_id": "live",
     "tags": ["health"],
     "response_model": None,
-    "responses": {200: _json("The process serves requests.", _status("alive"), {"status": "alive"})},
+    "responses": {200: json_content("The process serves requests.", _status("alive"), {"status": "alive"})},
     "openapi_extra": {"security": []},
 }
 
@@ -186,7 +188,7 @@ READY: dict[str, Any] = {
     "tags": ["health"],
     "response_model": None,
     "responses": {
-        200: _json("The models score sentences.", _status("ready"), {"status": "ready"}),
+        200: json_content("The models score sentences.", _status("ready"), {"status": "ready"}),
         503: _problem("Starting, stopping, or the last step failed."),
     },
     "openapi_extra": {"security": []},
@@ -208,7 +210,17 @@ METRICS: dict[str, Any] = {
 
 def components() -> dict[str, Any]:
     """The schemas that the parts above point to, and how the API key is sent."""
-    kinds = (schemas.RescoreRequest, schemas.RescoreAnswer, schemas.Problem)
+    kinds: tuple[Any, ...] = (
+        schemas.RescoreRequest,
+        schemas.RescoreAnswer,
+        schemas.Problem,
+        session_schemas.CreateRequest,
+        session_schemas.SessionDescription,
+        session_schemas.SessionRescoreRequest,
+        session_schemas.SessionAnswer,
+        session_schemas.TranscriptRequest,
+        session_schemas.ForkRequest,
+    )
     _, document = TypeAdapter.json_schemas(
         [(kind, "validation", TypeAdapter(kind)) for kind in kinds],
         ref_template="#/components/schemas/{model}",

@@ -1,13 +1,13 @@
 """Every error as one kind of body: application/problem+json (RFC 9457).
 
-    {"type": "/problems/NAME", "title", "status", "detail", "errors"?: [{"field", "utterance"?, "message"}]}
+    {"type": "/problems/NAME", "title", "status", "detail", "errors"?: [{"field", "utterance"?, "message"}], "version"?}
 
 One table says which error is which problem; a test proves it complete. A problem never repeats what was sent,
 beyond the names of fields and of utterances.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -46,6 +46,8 @@ KINDS: dict[type[Exception], Kind] = {
     domain.BundleError: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "bundle", "Bundle not usable"),
     domain.TrainingError: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "training", "Training failed"),
     domain.TuningError: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "tuning", "Tuning failed"),
+    domain.SessionError: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-session", "Invalid session"),
+    domain.InvalidOptionError: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-option", "Invalid option"),
     domain.ModelFailedError: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "model-failed", "Model failed"),
     errors.NotJSONError: Kind(HTTPStatus.BAD_REQUEST, "not-json", "Not JSON"),
     errors.InvalidRequestError: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-request", "Invalid request"),
@@ -60,19 +62,38 @@ KINDS: dict[type[Exception], Kind] = {
     errors.WaitedTooLongError: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "waited-too-long", "Waited too long"),
     errors.ScoringTooSlowError: Kind(HTTPStatus.GATEWAY_TIMEOUT, "scoring-too-slow", "Scoring too slow"),
     errors.NotReadyError: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "Not ready"),
+    errors.SessionRefusedError: Kind(HTTPStatus.CONFLICT, "session-refused", "Session refused"),
+    errors.NoSuchSessionError: Kind(HTTPStatus.NOT_FOUND, "unknown-session", "Unknown session"),
+    errors.SessionDeletedError: Kind(HTTPStatus.GONE, "session-deleted", "Session deleted"),
+    errors.SessionExpiredError: Kind(HTTPStatus.GONE, "session-expired", "Session expired"),
+    errors.SessionTakenError: Kind(HTTPStatus.CONFLICT, "session-exists", "Session exists already"),
+    errors.TooManySessionsError: Kind(HTTPStatus.TOO_MANY_REQUESTS, "too-many-sessions", "Too many sessions"),
+    errors.SessionFullError: Kind(HTTPStatus.CONFLICT, "session-full", "Session full"),
+    errors.NoSuchUtteranceError: Kind(HTTPStatus.NOT_FOUND, "unknown-utterance", "Unknown utterance"),
+    errors.UtteranceConflictError: Kind(HTTPStatus.CONFLICT, "utterance-conflict", "Utterance conflict"),
+    errors.InvalidPreconditionError: Kind(HTTPStatus.BAD_REQUEST, "invalid-precondition", "Invalid If-Match"),
+    errors.VersionConflictError: Kind(HTTPStatus.CONFLICT, "version-conflict", "Version conflict"),
+    errors.ForeignBundleError: Kind(HTTPStatus.CONFLICT, "foreign-bundle", "Session of another bundle"),
+    errors.CorruptSnapshotError: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "corrupt-snapshot", "Corrupt snapshot"),
+    errors.SessionStoreDownError: Kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "session-store-unavailable", "Session store unavailable"
+    ),
     errors.InternalError: Kind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Internal error"),
 }
 
 _RETRY_MODEL_FAILED_S = 1
 
 
-def document(kind: Kind, detail: str, field_errors: Sequence[FieldError] = ()) -> bytes:
-    """A problem as JSON bytes; at most MAX_ERRORS of the errors are listed."""
+def document(
+    kind: Kind, detail: str, field_errors: Sequence[FieldError] = (), members: Mapping[str, Any] | None = None
+) -> bytes:
+    """A problem as JSON bytes; at most MAX_ERRORS of the errors are listed. members: more of the body."""
     body: dict[str, Any] = {
         "type": f"/problems/{kind.name}",
         "title": kind.title,
         "status": kind.status.value,
         "detail": detail[:_MAX_DETAIL],
+        **(members or {}),
     }
     if field_errors:
         body["errors"] = [
@@ -105,7 +126,11 @@ def response(error: Exception) -> Response:
         headers["retry-after"] = str(cause.retry_after_s)
     if isinstance(cause, errors.UnauthorisedError):
         headers["www-authenticate"] = "Bearer"
-    return _respond(kind, str(error), field_errors, headers)
+    members = {}
+    if isinstance(cause, errors.VersionConflictError):
+        headers["etag"] = f'"{cause.version}"'
+        members["version"] = cause.version
+    return _respond(kind, str(error), field_errors, headers, members)
 
 
 def install(app: FastAPI) -> None:
@@ -126,8 +151,14 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, answer_validation)
 
 
-def _respond(kind: Kind, detail: str, found: Sequence[FieldError], headers: dict[str, str]) -> Response:
-    return Response(document(kind, detail, found), kind.status.value, headers, MEDIA_TYPE)
+def _respond(
+    kind: Kind,
+    detail: str,
+    found: Sequence[FieldError],
+    headers: dict[str, str],
+    members: Mapping[str, Any] | None = None,
+) -> Response:
+    return Response(document(kind, detail, found, members), kind.status.value, headers, MEDIA_TYPE)
 
 
 def _kind_of_status(code: int) -> Kind:

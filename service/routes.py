@@ -13,11 +13,11 @@ from service import openapi_parts as parts
 from service.engine import Engine
 from service.errors import NotReadyError, UnsupportedMediaTypeError
 from service.middleware import RECORD, run_while_connected
-from service.schemas import RequestReader
+from service.schemas import RequestReader, RescoreRequest, unknown_fields
 from service.settings import Limits
 from service.telemetry import METRICS_MEDIA_TYPE, RequestRecord, Telemetry
 
-_JSON = "application/json"
+JSON = "application/json"
 # A probe waits in the same queue as everybody, but whoever asks for readiness does not wait as long.
 _PROBE_TIMEOUT_S = 5.0
 
@@ -32,7 +32,7 @@ class Routes:
         self._limits = limits
         self._engine = engine
         self._telemetry = telemetry
-        self._reader = RequestReader()
+        self._reader = RequestReader(RescoreRequest, unknown_fields)
         self._description = orjson.dumps(bundle.describe())
         self._probe: asyncio.Task[None] | None = None
         self.draining = False
@@ -54,7 +54,7 @@ class Routes:
 
     async def rescore(self, request: Request) -> Response:
         """Rescore one or many N-best lists."""
-        _check_media_type(request)
+        check_media_type(request)
         with self._telemetry.stage("receive"):
             body = await request.body()
         deadline = asyncio.get_running_loop().time() + self._limits.deadline_s
@@ -71,15 +71,15 @@ class Routes:
             "prepare_ms": round((time.perf_counter() - begin) * 1000, 3),
         }
         answer = await run_while_connected(request.receive, self._engine.answer(plan, deadline))
-        return Response(answer, media_type=_JSON)
+        return Response(answer, media_type=JSON)
 
     async def models(self) -> Response:
         """Describe the bundle: models, weights, normaliser, vocabulary."""
-        return Response(self._description, media_type=_JSON)
+        return Response(self._description, media_type=JSON)
 
     async def live(self) -> Response:
         """Answer while the process serves requests at all."""
-        return Response(b'{"status":"alive"}', media_type=_JSON)
+        return Response(b'{"status":"alive"}', media_type=JSON)
 
     async def ready(self) -> Response:
         """Answer 200 when the last step of the models succeeded; else a sentence is scored to find out."""
@@ -92,7 +92,7 @@ class Routes:
             raise NotReadyError(f"one step has been running for {batcher.busy_s():.0f} s", retry_after_s=1)
         if not batcher.last_step_succeeded:
             await asyncio.shield(self.start_probe())
-        return Response(b'{"status":"ready"}', media_type=_JSON)
+        return Response(b'{"status":"ready"}', media_type=JSON)
 
     async def metrics(self) -> Response:
         """The service's metrics for Prometheus."""
@@ -108,10 +108,10 @@ class Routes:
         return self._probe
 
 
-def _check_media_type(request: Request) -> None:
-    """Take JSON, said or unsaid; refuse packed bodies, and forms, which any page on the web can send."""
-    media_type = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
-    if media_type != _JSON and not media_type.endswith("+json"):
-        raise UnsupportedMediaTypeError(f"send the request as {_JSON}")
+def check_media_type(request: Request, expected: str = JSON) -> None:
+    """Take what is expected, said or unsaid; refuse packed bodies, and forms, which any page on the web can send."""
+    media_type = request.headers.get("content-type", expected).partition(";")[0].strip().lower()
+    if media_type != expected and not (expected == JSON and media_type.endswith("+json")):
+        raise UnsupportedMediaTypeError(f"send the request as {expected}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaTypeError("send the request without Content-Encoding")

@@ -6,8 +6,10 @@ object names twice the last one counts, and a NUL character is refused wherever 
 surrogate is no JSON text.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 import pydantic_core
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError, with_config
@@ -18,11 +20,13 @@ from service.errors import FieldError, InvalidRequestError, NotJSONError
 from service.problems import MAX_ERRORS
 from service.settings import UTTERANCES_CAP
 
+T = TypeVar("T")
+
 # An object with a million unknown fields would make a million pydantic errors, which take seconds. So the
-# schema lets unknown fields pass, and `_unknown_fields` refuses them afterwards at the price of a set
+# schema lets unknown fields pass, and `unknown_fields` refuses them afterwards at the price of a set
 # comparison.
-_CONFIG = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
-_ANSWER = ConfigDict(strict=True, extra="forbid")
+STRICT = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
+ANSWER = ConfigDict(strict=True, extra="forbid")
 _MAX_NAME = 256
 _MAX_SHOWN_KEY = 64
 # What pydantic puts behind a path when it is the key itself that is wrong.
@@ -39,7 +43,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_no_nul)]
 
 
-@with_config(_CONFIG)
+@with_config(STRICT)
 class Hypothesis(TypedDict):
     """One candidate transcript."""
 
@@ -50,7 +54,7 @@ class Hypothesis(TypedDict):
     ]
 
 
-@with_config(_CONFIG)
+@with_config(STRICT)
 class Utterance(TypedDict):
     """The N-best list of one utterance, best first by the recogniser's own ranking."""
 
@@ -61,9 +65,9 @@ class Utterance(TypedDict):
     speaker: NotRequired[Name | None]
 
 
-@with_config(_CONFIG)
-class Options(TypedDict):
-    """Weights for this request alone; what is left out is the bundle's own. An explicit 0 is a value."""
+@with_config(STRICT)
+class Rescoring(TypedDict):
+    """Weights of a ranking; what is left out is the bundle's own. An explicit 0 is a value."""
 
     interpolation: NotRequired[
         Annotated[
@@ -81,6 +85,12 @@ class Options(TypedDict):
     word_bonus: NotRequired[Annotated[Number, Field(description="Added per word; positive favours longer ones.")]]
     oov_bonus: NotRequired[Annotated[Number, Field(description="Added per word outside the vocabulary.")]]
     posterior_scale: NotRequired[Annotated[Number, Field(description="On the totals inside the softmax.")]]
+
+
+@with_config(STRICT)
+class Options(Rescoring):
+    """Weights for this request alone; what is left out is the bundle's own. An explicit 0 is a value."""
+
     state: NotRequired[
         Annotated[
             Literal["reset", "carried"],
@@ -92,7 +102,7 @@ class Options(TypedDict):
     ]
 
 
-@with_config(_CONFIG)
+@with_config(STRICT)
 class RescoreRequest(TypedDict):
     """One or many N-best lists to rescore. A request is answered as a whole or refused as a whole."""
 
@@ -105,7 +115,7 @@ class RescoreRequest(TypedDict):
     compact: NotRequired[Annotated[bool, Field(description="Answer with order, totals and posteriors only.")]]
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class Contributions(TypedDict):
     """The scaled parts of a total; they sum to it."""
 
@@ -116,7 +126,7 @@ class Contributions(TypedDict):
     oov_bonus: Number
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class WordScores(TypedDict):
     """Per word, </s> last: ln P(word | history) of the mixture and of each model."""
 
@@ -125,7 +135,7 @@ class WordScores(TypedDict):
     models: dict[str, list[Number]]
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class Ranked(TypedDict):
     """One hypothesis after rescoring. A compact answer has index, total and posterior only."""
 
@@ -144,7 +154,7 @@ class Ranked(TypedDict):
     word_scores: NotRequired[WordScores]
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class Result(TypedDict):
     """One utterance's hypotheses, best first; N in, N out."""
 
@@ -157,7 +167,7 @@ class Result(TypedDict):
     scored_reference: NotRequired[str]
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class Weights(TypedDict):
     """The weights that were used."""
 
@@ -170,7 +180,7 @@ class Weights(TypedDict):
     posterior_scale: Number
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class RescoreAnswer(TypedDict):
     """Results in the order of the request's utterances; every score is a natural logarithm."""
 
@@ -180,7 +190,7 @@ class RescoreAnswer(TypedDict):
     results: list[Result]
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class ProblemField(TypedDict):
     """What is wrong with one field."""
 
@@ -189,7 +199,7 @@ class ProblemField(TypedDict):
     message: str
 
 
-@with_config(_ANSWER)
+@with_config(ANSWER)
 class Problem(TypedDict):
     """Any error (RFC 9457)."""
 
@@ -197,31 +207,62 @@ class Problem(TypedDict):
     title: str
     status: int
     detail: str
+    version: NotRequired[Annotated[int, Field(description="The version that a session is at, where it conflicts.")]]
     errors: NotRequired[Annotated[list[ProblemField], Field(max_length=MAX_ERRORS)]]
 
 
-_FIELDS: dict[type, frozenset[str]] = {
-    kind: frozenset(kind.__annotations__) for kind in (Hypothesis, Utterance, Options, RescoreRequest)
-}
+class RequestReader(Generic[T]):
+    """Turns the bytes of a body into a request of one kind.
 
+    kind:    the TypedDict that the body is
+    unknown: names the fields of a request that are not documented
+    """
 
-class RequestReader:
-    """Turns the bytes of a body into a RescoreRequest."""
+    def __init__(self, kind: type[T], unknown: Callable[[T], Iterator[FieldError]]) -> None:
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._unknown = unknown
 
-    def __init__(self) -> None:
-        self._adapter: TypeAdapter[RescoreRequest] = TypeAdapter(RescoreRequest)
-
-    def read(self, body: bytes) -> RescoreRequest:
+    def read(self, body: bytes) -> T:
         """The request in a body. Raises NotJSONError, or InvalidRequestError naming fields and utterances."""
         try:
             request = self._adapter.validate_json(body)
         except ValidationError as error:
             raise _refusal(error, body) from None
-        unknown = _unknown_fields(request)
-        found = [entry for _, entry in zip(range(MAX_ERRORS), unknown, strict=False)]
+        found = list(islice(self._unknown(request), MAX_ERRORS))
         if found:
             raise InvalidRequestError(f"{found[0].field}: {found[0].message}", errors=found)
         return request
+
+
+def unknown_fields(request: RescoreRequest) -> Iterator[FieldError]:
+    """The fields of a request, and of what it holds, that are not documented."""
+    yield from unknown(request, RescoreRequest, "")
+    yield from unknown(request.get("options", {}), Options, "options.")
+    for number, utterance in enumerate(request["utterances"]):
+        yield from unknown_in_utterance(utterance, f"utterances[{number}]")
+
+
+def unknown_in_utterance(utterance: Utterance, where: str) -> Iterator[FieldError]:
+    """The fields of an utterance that are not documented. where: its path in the request."""
+    yield from unknown(utterance, Utterance, f"{where}.", utterance["id"])
+    known = field_names(Hypothesis)
+    for index, hypothesis in enumerate(utterance["hypotheses"]):
+        if not hypothesis.keys() <= known:
+            yield from unknown(hypothesis, Hypothesis, f"{where}.hypotheses[{index}].", utterance["id"])
+
+
+def unknown(fields: Mapping[str, Any], kind: type, prefix: str, utterance: str | None = None) -> Iterator[FieldError]:
+    """The fields of an object that its kind does not have. prefix: of their paths in the request."""
+    known = field_names(kind)
+    for name in fields:
+        if name not in known:
+            yield FieldError(prefix + field_path((name,)), "no such field", utterance)
+
+
+@cache
+def field_names(kind: type) -> frozenset[str]:
+    """The names of a TypedDict's fields."""
+    return frozenset(kind.__annotations__)
 
 
 def field_path(location: tuple[int | str, ...]) -> str:
@@ -255,24 +296,9 @@ def _utterance_id(sent: Any, location: tuple[int | str, ...]) -> str | None:
     match location:
         case ("utterances", int(index), *_):
             utterance = sent["utterances"][index]
-            name = utterance.get("id") if isinstance(utterance, dict) else None
-            return name if isinstance(name, str) and len(name) <= _MAX_NAME else None
-    return None
-
-
-def _unknown_fields(request: RescoreRequest) -> Iterator[FieldError]:
-    yield from _unknown(request, RescoreRequest, "")
-    yield from _unknown(request.get("options", {}), Options, "options.")
-    for number, utterance in enumerate(request["utterances"]):
-        where = f"utterances[{number}]"
-        yield from _unknown(utterance, Utterance, f"{where}.", utterance["id"])
-        for index, hypothesis in enumerate(utterance["hypotheses"]):
-            if not hypothesis.keys() <= _FIELDS[Hypothesis]:
-                yield from _unknown(hypothesis, Hypothesis, f"{where}.hypotheses[{index}].", utterance["id"])
-
-
-def _unknown(fields: Mapping[str, Any], kind: type, prefix: str, utterance: str | None = None) -> Iterator[FieldError]:
-    known = _FIELDS[kind]
-    for name in fields:
-        if name not in known:
-            yield FieldError(prefix + field_path((name,)), "no such field", utterance)
+        case ("utterance", _, *_):
+            utterance = sent["utterance"]
+        case _:
+            return None
+    name = utterance.get("id") if isinstance(utterance, dict) else None
+    return name if isinstance(name, str) and len(name) <= _MAX_NAME else None

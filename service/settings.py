@@ -19,6 +19,7 @@ UTTERANCES_CAP = 1000
 
 _Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+_Idle = Annotated[float, Field(gt=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 _Delay = Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)]
 
 
@@ -39,6 +40,13 @@ class Limits(BaseModel):
     receive_timeout_s:   seconds for a client to send a request's headers, and again for its body
     keep_alive_s:        seconds an idle connection is kept open
     deadline_s:          seconds from a complete request to its answer; then 503 or 504
+    max_sessions:        sessions kept; beyond it, none is made
+    session_idle_s:      seconds after which a session that nobody uses expires
+    session_memory_bytes: bytes of sessions' states in memory; those least recently used are put into the store
+    session_snapshot_every: utterances after which a session's state is put into the store again; those since then are
+                         learnt anew when it comes back
+    session_log_bytes:   bytes of one session's log, answers counted as stored; then it takes no more utterances
+    max_import_bytes:    bytes of an imported session; no more than max_inflight_bytes ever get in
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -57,12 +65,20 @@ class Limits(BaseModel):
     receive_timeout_s: _Seconds = 30.0
     keep_alive_s: Annotated[int, Field(ge=1, le=3600)] = 15
     deadline_s: _Seconds = 30.0
+    max_sessions: _Count = 10_000
+    session_idle_s: _Idle = 86_400.0
+    session_memory_bytes: _Count = 2 * 2**30
+    session_snapshot_every: _Count = 20
+    session_log_bytes: _Count = 64 * 2**20
+    max_import_bytes: _Count = 64 * 2**20
 
 
 class Settings(Limits, BaseSettings):
     """The limits, and what only the start of the service needs.
 
     bundle:         the bundle's folder
+    session_store:  where sessions are kept: the path of an SQLite file, redis://..., or memory: for no longer than
+                    the process lives; .nbest/sessions.sqlite3 in the working directory when empty
     host, port:     where to listen; port 0 takes any free port
     device:         auto, cpu or cuda
     threads:        threads for matrix products; 0 leaves torch's own choice
@@ -80,6 +96,7 @@ class Settings(Limits, BaseSettings):
     )
 
     bundle: Path
+    session_store: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"

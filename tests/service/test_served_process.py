@@ -62,7 +62,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NBEST_")}
-    return {**kept, "NBEST_THREADS": "1", "NBEST_HOST": HOST, **more}
+    return {**kept, "NBEST_THREADS": "1", "NBEST_HOST": HOST, "NBEST_SESSION_STORE": "memory:", **more}
 
 
 def start(bundle: Path, log: Path, **variables: str) -> Served:

@@ -1,0 +1,30 @@
+"""What a session tells of itself."""
+
+from typing import Any
+
+from models.session import Tally
+from service.session_memory import Held
+
+
+def describe(held: Held) -> dict[str, Any]:
+    """A session as JSON."""
+    record, state = held.record, held.now.state
+    return {
+        "id": record.session_id,
+        "version": record.version,
+        "bundle": record.bundle,
+        **record.options,
+        "utterances": record.entries,
+        "words_learnt": state.words_learnt,
+        "lessons_undone": state.undone,
+        "rank": state.rank,
+        "bytes": state.bytes,
+        "perplexity": {name: _perplexity(tally) for name, tally in state.tallies.items()},
+        "created": record.created,
+        "used": record.used,
+    }
+
+
+def _perplexity(tally: Tally) -> dict[str, Any]:
+    session, static = tally.perplexities() or (None, None)
+    return {"session": session, "static": static, "events": tally.events}
