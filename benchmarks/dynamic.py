@@ -25,7 +25,8 @@ from live_sessions import live_sessions
 
 from models.base import FloatArray
 from models.corpus import sentences, word_counts
-from models.dynamic import DynamicElman, HiddenState, LearningOptions, Start
+from models.dynamic import DynamicElman
+from models.learning import HiddenState, LearningOptions, Start
 from models.nbest import NBest
 from models.normaliser import Normaliser
 from models.prefix_tree import PrefixTree

@@ -19,8 +19,8 @@ from figures import Figure, write
 from full_text import PROTOCOLS, TEST_SETS, nbest, train, tuned
 
 from models.bundle import Bundle, load_bundle, weights_from_json
-from models.dynamic import LearningOptions
 from models.errors import RescoringError
+from models.learning import LearningOptions
 from models.score import Weights
 from models.session import SessionModel, SessionOptions
 from models.tuning_command import read_nbest

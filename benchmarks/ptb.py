@@ -24,9 +24,10 @@ from figures import Figure, write
 from models.base import FloatArray
 from models.bundle import add_elman, add_kenlm, create_bundle, load_bundle
 from models.corpus import sentences, word_counts
-from models.dynamic import DynamicElman, HiddenState, LearningOptions, Start
+from models.dynamic import DynamicElman
 from models.interpolation import fit_lambdas
 from models.kn_training import KneserNeyOptions, train_kneser_ney
+from models.learning import HiddenState, LearningOptions, Start
 from models.normaliser import Normaliser
 from models.perplexity import perplexity, text_events, text_log_probs
 from models.recipe_fast import FastOptions

@@ -202,7 +202,7 @@ def protocols(
 
     All else is equal in the eight cells. Word error rates come with paired bootstrap intervals.
     """
-    from models.dynamic import LearningOptions
+    from models.learning import LearningOptions
     from models.protocols import ProtocolSettings
     from models.protocols_command import run_protocols
 

@@ -20,7 +20,7 @@ tau errors is one more term of the first sum. With decay beta towards the shared
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,99 +29,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from models.base import FloatArray
-from models.errors import InvalidOptionError, ModelFailedError
+from models.errors import ModelFailedError
+from models.learning import LearningOptions, Start
+from models.online import TextLearner
 from models.prefix_tree import IntArray, PrefixTree
 from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
 from models.vocabulary import EOS_ID
-from models.weight_delta import Steps, WeightDelta
 
 # A text is folded into the session every so many words: the cost of the corrections grows with the square of them.
 _WORDS_A_FOLD = 32
 _NO_INPUT = -1
 # A log probability may exceed 0 by float32 rounding; it is then 0.
 _ROUNDING = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class LearningOptions:
-    """How the network learns while it is tested.
-
-    rate:  learning rate eta, 0.1 in the paper
-    tau:   how many steps back an error is propagated, 1 in the paper
-    decay: beta, how strongly weights are drawn back towards the shared ones; 0 in the paper
-
-    Raises InvalidOptionError naming the field.
-    """
-
-    rate: float = 0.1
-    tau: int = 1
-    decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate < float("inf"):
-            raise InvalidOptionError(f"rate is {self.rate}; it must be finite and not negative")
-        if self.tau < 1:
-            raise InvalidOptionError(f"tau is {self.tau}; it must be at least 1")
-        if not 0 <= self.decay < float("inf") or self.rate * self.decay > 1:
-            raise InvalidOptionError(f"decay is {self.decay}; it must be finite, not negative, and at most 1 / rate")
-
-    @property
-    def kept(self) -> float:
-        """The share of a difference from the shared weights that is left after a word."""
-        return 1.0 - self.rate * self.decay
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenState:
-    """Where a session's text stands: the hidden state after its last word, and how it came about.
-
-    states: (n + 1, H) the last hidden states, oldest first; the last is the state that a text goes on from
-    inputs: (n,) the class that was read between two of them; n may be less than tau, and is 0 at a fresh start
-    """
-
-    states: Tensor
-    inputs: Tensor
-
-    @classmethod
-    def initial(cls, model: ElmanLM) -> "HiddenState":
-        """The state before any text."""
-        V = model.weights.V
-        states = torch.full((1, V.shape[1]), model.initial_state, dtype=V.dtype, device=V.device)
-        return cls(states, torch.empty(0, dtype=torch.int64, device=V.device))
-
-    def followed_by(self, states: Tensor, inputs: Tensor) -> "HiddenState":
-        """(n, H) and (n,) more states, and what was read on the way to each."""
-        return HiddenState(torch.cat([self.states, states]), torch.cat([self.inputs, inputs]))
-
-    def recent(self, tau: int) -> "HiddenState":
-        """As much of it as an error that goes back tau steps can reach beyond the next input."""
-        reach = min(len(self.inputs), tau - 1)
-        states, inputs = self.states[len(self.states) - 1 - reach :], self.inputs[len(self.inputs) - reach :]
-        return HiddenState(states.clone(), inputs.clone())
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a list is scored from.
-
-    delta: the session's difference from the shared weights
-    state: where the session's text stands
-    """
-
-    delta: WeightDelta
-    state: HiddenState
-
-    @property
-    def hidden(self) -> FloatArray:
-        """(H,) the hidden state that a text goes on from."""
-        hidden: FloatArray = self.state.states[-1].double().cpu().numpy()
-        return hidden
-
-    @property
-    def bytes(self) -> int:
-        """Memory held."""
-        state = (self.state.states, self.state.inputs)
-        return self.delta.bytes + sum(tensor.numel() * tensor.element_size() for tensor in state)
 
 
 class DynamicElman:
@@ -156,17 +75,18 @@ class DynamicElman:
 
         The same text from the same start gives the same bits, whatever else goes on, for one number of threads.
         """
+        of_event = self.model.classes.of_event
+        inputs, targets = (
+            torch.from_numpy(of_event[events]).to(self.model.weights.V.device)
+            for events in ([EOS_ID, *words], [*words, EOS_ID])
+        )
         log_probs: list[FloatArray] = []
         with torch.no_grad():
-            events = [*words, EOS_ID]
-            inputs = [EOS_ID, *words]
-            for first in range(0, len(events), _WORDS_A_FOLD):
-                rows = slice(first, first + _WORDS_A_FOLD)
-                weights, begin = self._merged(start)
-                tree = _chain(inputs[rows], events[rows])
-                walk = _Walk(weights, self.model.classes, self.options, tree, [begin]).run()
-                log_probs.append(self._log_probs(walk.scores, walk.event_classes))
-                start = walk.end(start)
+            for first in range(0, len(targets), _WORDS_A_FOLD):
+                part = slice(first, first + _WORDS_A_FOLD)
+                learner = TextLearner(self.model.weights, self.options, start)
+                scores, start = learner.run(inputs[part], targets[part])
+                log_probs.append(self._log_probs(scores, targets[part]))
         return np.concatenate(log_probs), start
 
     def read(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
@@ -193,18 +113,6 @@ class DynamicElman:
             state = start.state.followed_by(states[1:], inputs).recent(self.options.tau)
             return self._log_probs(scores, targets), Start(delta, state)
 
-    def _merged(self, start: Start) -> tuple[ElmanWeights, Start]:
-        """The weights and the start that a single text is learnt with.
-
-        At full rank V' and V are of one size: then V' itself is what the words are multiplied with, not V and what it
-        differs by. Where differences decay word by word, they have to stand apart.
-        """
-        shared, delta = self.model.weights, start.delta
-        if delta.rank < len(shared.W) or self.options.decay:
-            return shared, start
-        rest = replace(delta, G=delta.G[:0], S=delta.S[:0])
-        return ElmanWeights(shared.U, shared.W, shared.V + delta.G.T), replace(start, delta=rest)
-
     def _log_probs(self, scores: Tensor, classes: Tensor) -> FloatArray:
         """(n,) ln P of events from ln P of their classes."""
         out = scores.double()
@@ -213,25 +121,6 @@ class DynamicElman:
         if not np.all(np.isfinite(log_probs) & (log_probs <= _ROUNDING)):
             raise ModelFailedError("learning drove the recurrent network to a number that is no log probability")
         return np.minimum(log_probs, 0.0)
-
-
-def _chain(inputs: Sequence[int], targets: Sequence[int]) -> PrefixTree:
-    """A tree of one path of which the last target, too, is a node, so that it is learnt.
-
-    inputs:  the words read, the first by the root
-    targets: the word that follows each
-    """
-    count = len(inputs)
-    nodes = np.arange(count)
-    return PrefixTree(
-        roots=1,
-        parents=np.append(np.maximum(nodes - 1, 0), count - 1),
-        node_words=np.array([*inputs, targets[-1]], np.int64),
-        levels=tuple(range(count + 2)),
-        histories=nodes,
-        event_words=np.asarray(targets, np.int64),
-        sentences=(nodes,),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,29 +201,6 @@ class _Walk:
             self._states[own] = self._read(depth, paths)
             self._predict(depth, slice(first, last), paths)
         return self
-
-    def end(self, start: Start) -> Start:
-        """What comes after a chain from `start`: its steps folded in, and the state after its last input."""
-        o = self._options
-        steps = self._tree.nodes - 1
-        shares = self._shares(steps)
-        output_errors = self._y * shares[:, None]
-        predicted = self._inputs[self._first_node + 1 :]
-        output_errors[torch.arange(steps, device=self._device), predicted] -= shares
-        errors = (self._errors[1:] * shares[:, None, None]).flatten(0, 1)
-        reached, before = self._reached[1:].flatten(), self._before[1:].flatten()
-        real = self._inputs[reached] != _NO_INPUT
-        last = self._first_node + steps
-        taught = Steps(
-            output_errors,
-            self._states[self._first_node : last],
-            errors[real],
-            self._states[before[real]],
-            self._inputs[reached[real]],
-        )
-        nodes = slice(self._first_node, last)
-        state = start.state.followed_by(self._states[nodes], self._inputs[nodes]).recent(o.tau)
-        return Start(start.delta.learnt(taught, o.kept**steps), state)
 
     def _shares(self, steps: int) -> Tensor:
         """(steps,) what of each step's gradient stands in the weights after the last: -eta (1 - eta beta)^age."""

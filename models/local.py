@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from models.bundle import Bundle, load_bundle, set_threads, weights_from_json, weights_to_json
-from models.dynamic import LearningOptions
 from models.errors import InvalidOptionError, RescoringError
+from models.learning import LearningOptions
 from models.ranking import RescoredList
 from models.session import SessionModel, SessionOptions, SessionState
 from models.session_file import dump_state, load_state

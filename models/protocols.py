@@ -17,9 +17,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from models.base import FloatArray
-from models.dynamic import LearningOptions
 from models.errors import InvalidOptionError, ModelFailedError
 from models.evaluation_set import EvaluationSet, SessionPer
+from models.learning import LearningOptions
 from models.prefix_tree import IntArray
 from models.ranking import rank_list
 from models.rescoring import Rescorer

@@ -13,8 +13,9 @@ from typing import Literal
 import numpy as np
 
 from models.base import FloatArray
-from models.dynamic import DynamicElman, HiddenState, LearningOptions, Start
+from models.dynamic import DynamicElman
 from models.errors import InvalidOptionError, ModelFailedError, RescoringError, SessionError
+from models.learning import HiddenState, LearningOptions, Start
 from models.prefix_tree import PrefixTree
 from models.ranking import RescoredList, rank_list
 from models.rescoring import Rescorer

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from models.dynamic import HiddenState, Start
 from models.errors import SessionError
+from models.learning import HiddenState, Start
 from models.session import SessionModel, SessionState, Tally
 from models.weight_delta import WeightDelta
 

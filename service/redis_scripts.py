@@ -1,12 +1,13 @@
 """The Lua scripts by which RedisStore changes and reads sessions, each as a whole or not at all."""
 
 # KEYS[1] is what all names begin with and ARGV[1] the session's id. Within the names:
-#   session:ID    hash: the record, and the token of its last change. There is a session where this has a version
+#   session:ID    hash: the record, the tokens of its making (birth) and of its last change. There is a session where
+#                 this has a version
 #   log:ID        hash: by number, an entry as RedisStore writes it, the confirmed words in the first line;
 #                 by u and number, the utterance's id
 #   numbers:ID    hash: an entry's number by its utterance's id
 #   confirmed:ID  sorted set of the numbers of confirmed entries, by the version that their confirmed words came with
-#   snapshot:ID   hash: the newest snapshot
+#   snapshot:ID   hash: the newest snapshot, and the birth of the session it is of
 #   used          sorted set of ids, by last use
 #   gone          sorted set of deleted and expired ids, in the order they went
 #   reasons       hash: why they went, by id
@@ -19,7 +20,8 @@
 # Redis that dies while it writes a script's commands to its file may, after a restart that took none of them, at the
 # next one take the first few, before all that was written in between. So what is set is set to a value, never raised
 # by one; what lies in a log beyond the record's count of entries, or under a number that is another utterance's by
-# now, does not count; and a log that was reset goes later, by a script of its own.
+# now, does not count, nor does a snapshot that does not fit the log; and a log that was reset goes later, by a script
+# of its own.
 #
 # Numbers that are no small integers pass as the text they came in, for Lua rounds what it writes.
 COMMON = """
@@ -75,8 +77,22 @@ local function advance(token, version, at, entries, base)
     return {'ok', record()}
 end
 
-local function keep_snapshot(version, entries, sha256, state)
-    redis.call('HSET', snapshot, 'version', version, 'entries', entries, 'sha256', sha256, 'state', state)
+local function keep_snapshot(birth, version, entries, sha256, state)
+    redis.call('HSET', snapshot, 'of', birth, 'version', version, 'entries', entries, 'sha256', sha256, 'state', state)
+end
+
+local function has_snapshot()
+    local of = redis.call('HGET', snapshot, 'of')
+    return of and of == redis.call('HGET', session, 'birth')
+end
+
+local function is_current(version, entries)
+    local now = redis.call('HMGET', session, 'version', 'entries', 'base')
+    if version > tonumber(now[1]) or entries > tonumber(now[2]) or version < tonumber(now[3]) then return false end
+    for _, number in ipairs(redis.call('ZRANGEBYSCORE', confirmed, '(' .. version, '+inf')) do
+        if tonumber(number) < entries then return false end
+    end
+    return true
 end
 
 local function remove(name, reason, remembered)
@@ -119,10 +135,10 @@ for number = 0, entries - 1 do
     redis.call('HSET', numbers, utterance, number)
 end
 local rest = 10 + 2 * entries
-if ARGV[rest] then keep_snapshot(ARGV[rest], ARGV[rest + 1], ARGV[rest + 2], ARGV[rest + 3]) end
+if ARGV[rest] then keep_snapshot(token, ARGV[rest], ARGV[rest + 1], ARGV[rest + 2], ARGV[rest + 3]) end
 redis.call('ZADD', used, ARGV[7], id)
-redis.call('HSET', session, 'version', ARGV[3], 'bundle', ARGV[4], 'options', ARGV[5], 'created', ARGV[6],
-    'used', ARGV[7], 'base', ARGV[8], 'entries', ARGV[9])
+redis.call('HSET', session, 'birth', token, 'version', ARGV[3], 'bundle', ARGV[4], 'options', ARGV[5],
+    'created', ARGV[6], 'used', ARGV[7], 'base', ARGV[8], 'entries', ARGV[9])
 return {'ok'}
 """,
     "record": """
@@ -163,11 +179,11 @@ if number >= entries then return {'beyond'} end
 local text = redis.call('HGET', log, number)
 local first_end = string.find(text, '\\n', 1, true)
 local rest = string.sub(text, first_end)
-local taken_in = redis.call('HGET', snapshot, 'entries')
+local taken_in = tonumber(redis.call('HGET', snapshot, 'entries') or '')
 local answer = advance(ARGV[2], ARGV[3], ARGV[4], entries, redis.call('HGET', session, 'base'))
 redis.call('HSET', log, number, ARGV[6] .. rest)
 redis.call('ZADD', confirmed, ARGV[3] + 1, number)
-if taken_in and tonumber(taken_in) > number then redis.call('UNLINK', snapshot) end
+if taken_in and taken_in > number then redis.call('UNLINK', snapshot) end
 return answer
 """,
     "reset": """
@@ -185,25 +201,25 @@ return {'ok'}
     "snapshot": """
 -- ARGV: id
 if not exists() then return absent() end
-return {'ok', redis.call('HMGET', snapshot, 'version', 'entries', 'sha256', 'state')}
+if not has_snapshot() then return {'ok'} end
+local parts = redis.call('HMGET', snapshot, 'version', 'entries', 'sha256', 'state')
+local version, entries = tonumber(parts[1] or ''), tonumber(parts[2] or '')
+if version and entries and not is_current(version, entries) then return {'ok'} end
+return {'ok', parts}
 """,
     "save_snapshot": """
 -- ARGV: id, version, entries, sha256, state
 if not exists() then return absent() end
 local version, entries = tonumber(ARGV[2]), tonumber(ARGV[3])
-local now = redis.call('HMGET', session, 'version', 'entries', 'base')
-local newest = redis.call('HGET', snapshot, 'version')
-if version > tonumber(now[1]) or entries > tonumber(now[2]) or version < tonumber(now[3]) then return {'ok', 0} end
-if newest and version < tonumber(newest) then return {'ok', 0} end
-for _, number in ipairs(redis.call('ZRANGEBYSCORE', confirmed, '(' .. ARGV[2], '+inf')) do
-    if tonumber(number) < entries then return {'ok', 0} end
-end
-keep_snapshot(ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+if not is_current(version, entries) then return {'ok', 0} end
+local newest = tonumber(redis.call('HGET', snapshot, 'version') or '')
+if has_snapshot() and newest and version < newest then return {'ok', 0} end
+keep_snapshot(redis.call('HGET', session, 'birth'), ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 return {'ok', 1}
 """,
     "drop_snapshot": """
 -- ARGV: id, sha256
-if redis.call('HGET', snapshot, 'sha256') == ARGV[2] then redis.call('UNLINK', snapshot) end
+if (redis.call('HGET', snapshot, 'sha256') or '') == ARGV[2] then redis.call('UNLINK', snapshot) end
 return {'ok'}
 """,
     "touch": """

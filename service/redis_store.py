@@ -139,10 +139,10 @@ class RedisStore:
 
     def snapshot(self, session_id: str) -> Snapshot | None:
         """The newest snapshot, if there is one; a damaged one counts as none, for the log says all that it said."""
-        (parts,) = self._run("snapshot", session_id)
-        version, entries, sha256, state = parts
-        if sha256 is None and state is None:
+        found = self._run("snapshot", session_id)
+        if not found:
             return None
+        version, entries, sha256, state = found[0]
         with contextlib.suppress(TypeError, ValueError):
             snapshot = Snapshot(int(version), int(entries), state)
             if digest(snapshot).encode() == sha256:

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from models.bundle import Bundle, weights_from_json, weights_to_json
-from models.dynamic import LearningOptions
 from models.errors import InvalidOptionError, SessionError
+from models.learning import LearningOptions
 from models.session import SessionModel, SessionOptions
 from service.engine import Engine
 from service.errors import FieldError, RefusedListError

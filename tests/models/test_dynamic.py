@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from models.base import FloatArray
 from models.bundle import load_bundle
-from models.dynamic import DynamicElman, HiddenState, LearningOptions, Start
+from models.dynamic import DynamicElman
 from models.errors import InvalidOptionError, ModelFailedError
+from models.learning import HiddenState, LearningOptions, Start
 from models.prefix_tree import PrefixTree
 from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
 from models.vocabulary import EOS_ID, FIRST_WORD_ID, UNK_ID, Vocabulary

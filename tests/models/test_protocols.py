@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dynamic import LearningOptions
 from models.errors import InvalidNBestError, InvalidOptionError, ModelFailedError, SessionError
 from models.evaluation_set import EvaluationSet
+from models.learning import LearningOptions
 from models.nbest import Hypothesis, NBest
 from models.protocols import BASE, CELLS, Cell, Pass, Protocols, ProtocolSettings, shuffled_orders
 from models.ranking import RescoredList

@@ -12,8 +12,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from models import dynamic
-from models.dynamic import DynamicElman, HiddenState, LearningOptions, Start
+from models.dynamic import DynamicElman
 from models.errors import SessionError
+from models.learning import HiddenState, LearningOptions, Start
 from models.rnnlm import ElmanLM, ElmanWeights
 from models.vocabulary import EOS_ID, UNK_ID, Vocabulary
 from models.weight_delta import Steps, WeightDelta

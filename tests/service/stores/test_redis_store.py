@@ -1,6 +1,7 @@
 """What goes wrong between the service and Redis, and what a Redis store makes of it."""
 
 import contextlib
+import itertools
 import logging
 import signal
 import socket
@@ -210,6 +211,10 @@ def test_stores_of_different_prefixes_are_apart_and_all_names_share_a_slot(
         assert len(names) >= 9
         assert {key_slot(name) for name in names} == {key_slot(b"{one}:")}
         assert all(name.startswith(b"{one}:") for name in names)
+    one.reset("s", 2, 100.0)
+    with own_redis.client() as client:
+        # Nothing of what was said is left.
+        assert client.keys("{one}:*:s") == [b"{one}:session:s"]
     one.delete("s")
     with own_redis.client() as client:
         left = sorted(client.keys("{one}:*"))
@@ -251,7 +256,8 @@ def test_a_node_of_a_cluster_takes_all_calls(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("state", "other"), ("version", 0), ("entries", 0), ("entries", "x"), ("sha256", "")]
+    ("name", "value"),
+    [("state", "other"), ("version", 1), ("version", "x"), ("entries", 0), ("sha256", ""), ("sha256", None)],
 )
 def test_a_damaged_snapshot_counts_as_none_and_is_told(
     shared_redis: Any,
@@ -260,19 +266,25 @@ def test_a_damaged_snapshot_counts_as_none_and_is_told(
     new_entry: Make,
     caplog: pytest.LogCaptureFixture,
     name: str,
-    value: str | int,
+    value: str | int | None,
 ) -> None:
     prefix = f"damaged-{uuid.uuid4().hex}"
     store = open_at(shared_redis.url, prefix)
     fill(store, new_record, new_entry)
+    store.append("s", 1, new_entry("u2"), 200.0)
+    store.save_snapshot("s", Snapshot(2, 2, b"state"))
     with shared_redis.client() as client:
-        client.hset(f"{{{prefix}}}:snapshot:s", name, value)
+        if value is None:
+            client.hdel(f"{{{prefix}}}:snapshot:s", name)
+        else:
+            client.hset(f"{{{prefix}}}:snapshot:s", name, value)
     with caplog.at_level(logging.WARNING):
         assert store.snapshot("s") is None
     assert "snapshot is damaged" in caplog.text
-    assert store.entries("s") == [new_entry("u1")]
-    assert store.save_snapshot("s", Snapshot(1, 1, b"anew"))
-    assert store.snapshot("s") == Snapshot(1, 1, b"anew")
+    assert store.entries("s") == [new_entry("u1"), new_entry("u2")]
+    # As if there were none: one of an older version is taken too.
+    assert store.save_snapshot("s", Snapshot(1, 1, b"older"))
+    assert store.snapshot("s") == Snapshot(1, 1, b"older")
 
 
 def test_an_entry_that_cannot_be_read_is_an_error_and_no_crash(
@@ -532,7 +544,7 @@ def test_what_was_answered_before_redis_was_killed_is_there_when_it_is_back(
 
 CHANGES: dict[str, Callable[[SessionStore, Make, Make], object]] = {
     "create": lambda store, record, entry: store.create(
-        record("other", version=2, entries=2), [entry("o"), entry("p")]
+        record("other", version=2, entries=2), [entry("o"), entry("p")], Snapshot(0, 0, b"cut off")
     ),
     "append": lambda store, _, entry: store.append("s", 2, entry("u9", "cut off"), 200.0),
     "confirm": lambda store, _, __: store.confirm("s", 2, 0, ["cut", "off"], 200.0),
@@ -565,12 +577,13 @@ def test_a_change_that_redis_had_written_in_part_when_it_died_spoils_nothing(
     cuts = sorted({cut for end in ends for cut in (end + 2, end + 5)} - {len(whole)})
     assert cuts
 
-    for cut in cuts:
+    for cut, make_other in itertools.product(cuts, [True, False]):
         file.write_bytes(whole[:cut])
         own_redis.start()
         assert contents(store) == before
         answered = store.append("s", 2, new_entry("v1", "after it"), 300.0)
-        store.create(new_record("other"))
+        if make_other:
+            store.create(new_record("other"))
         log = store.entries("s")
         assert [entry.utterance_id for entry in log] == ["u1", "u2", "v1"]
         own_redis.kill()
@@ -586,8 +599,17 @@ def test_a_change_that_redis_had_written_in_part_when_it_died_spoils_nothing(
         assert store.entry("s", "u9") is None
         assert store.append("s", 3, new_entry("u9", "anew"), 300.0).entries == 4
         assert store.snapshot("s") is None
+        if not make_other:
+            # Made after all, and as a whole, or free.
+            with contextlib.suppress(UnknownSessionError):
+                assert store.record("other") == new_record("other", version=2, entries=2)
+                assert store.entries("other") == [new_entry("o"), new_entry("p")]
+                assert store.snapshot("other") == Snapshot(0, 0, b"cut off")
+                store.delete("other")
+            store.create(new_record("other"))
         assert store.record("other") == new_record("other")
         assert store.entries("other") == []
+        assert store.snapshot("other") is None
         assert store.append("other", 0, new_entry("o"), 300.0).entries == 1
         assert store.count() == 2
         own_redis.kill()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from models.bundle import Bundle
-from models.dynamic import LearningOptions
 from models.errors import InvalidNBestError, InvalidOptionError, InvalidWeightsError, SessionError
+from models.learning import LearningOptions
 from models.local import LocalEngine, LocalSessions
 from models.session import SessionOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clients.cli import main
-from models.dynamic import LearningOptions
+from models.learning import LearningOptions
 from models.session import SessionOptions
 
 ByHand = Callable[[SessionOptions], Any]
