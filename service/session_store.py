@@ -50,7 +50,7 @@ class Entry:
     request:      SHA-256 of what was asked, by which a repeated request is known from another of the same id
     words:        the winner, as the normaliser's words
     confirmed:    the confirmed words, where a text was confirmed
-    answer:       the answer that was sent, as bytes that only the service reads; sent again when the request is repeated
+    answer:       the answer that was sent, as bytes that only the service reads; sent again on repetition
     """
 
     utterance_id: str
