@@ -229,6 +229,21 @@ JSON
     python3 -c 'import json; print("answer:", json.load(open("build/docker-check.json"))["results"][0]["best_text"])'
 }
 
+# A session is on the volume: it is there after the container was killed and another one began.
+check_session() {
+    printf '{"id": "check"}' | post "$URL/v1/sessions" >/dev/null || fail "a session was not made"
+    post "$URL/v1/sessions/check/rescore" >/dev/null <<'JSON' || fail "a session's utterance was not answered"
+{"utterance": {"id": "one", "hypotheses": [{"text": "of the house", "acoustic_score": -10.0}]}}
+JSON
+    "${COMPOSE[@]}" kill --signal KILL rescorer &>>"$LOG"
+    "${COMPOSE[@]}" up --detach --no-build --force-recreate --wait --wait-timeout 120 rescorer &>>"$LOG"
+    python3 -c 'import json, sys, urllib.request as r
+described = json.load(r.urlopen(sys.argv[1], timeout=30))
+assert described["version"] == 1 and described["words_learnt"] == 4, described' "$URL/v1/sessions/check" ||
+        fail "the session did not survive"
+    say "a session survived kill -9 and a new container"
+}
+
 check_stop() {
     local start=$SECONDS container code
     container=$("${COMPOSE[@]}" ps --quiet rescorer)
@@ -250,6 +265,7 @@ check_unhealthy
 [ "${TRAIN:-}" = demo ] || train_small_models </dev/null
 run_train_profile </dev/null
 check_service
+check_session
 check_stop
 sha256sum "${INPUTS[@]}" >scripts/docker-check.sum
 say "all good: scripts/docker-check.sum is written"
