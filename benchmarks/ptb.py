@@ -41,9 +41,9 @@ from models.weight_delta import WeightDelta
 
 # The text is preprocessed: it is taken as it stands.
 AS_IT_STANDS = Normaliser(case="keep", punctuation="keep", variants="keep", noise_tokens=())
-RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
+RATES = (0.005, 0.01, 0.02, 0.05, 0.1)
 PAPERS_RATE = 0.1
-WORDS_TO_CHOOSE_BY = 20_000
+WORDS_TO_CHOOSE_BY = 10_000
 PUBLISHED = {"kn5": "<= 141.3", "fast": "<= 126", "kn5 + fast": "<= 104"}
 
 
