@@ -166,7 +166,8 @@ def figures(experiment: Experiment) -> list[Figure]:
     for name, curve in experiment.curves.items():
         hidden = networks(1)[name][0]
         for entry in curve:
-            label = f"{name}, hidden {hidden}: validation perplexity after epoch {entry['epoch']:.0f}, {entry['seconds']:.0f} s"
+            after = f"after epoch {entry['epoch']:.0f}, {entry['seconds']:.0f} s"
+            label = f"{name}, hidden {hidden}: validation perplexity {after}"
             out.append(Figure(label, entry["valid_perplexity"], "perplexity"))
     return out
 
