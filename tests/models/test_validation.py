@@ -26,9 +26,12 @@ class Scripted:
         yield 1
         self._epoch += 1
 
-    def validated(self, perplexity: float) -> bool:
-        del perplexity
+    @property
+    def done(self) -> bool:
         return self._epoch == len(self._networks)
+
+    def validated(self, perplexity: float) -> None:
+        del perplexity
 
     def progress(self) -> tuple[int, int | None]:
         return 1, None
