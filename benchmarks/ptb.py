@@ -41,7 +41,7 @@ from models.weight_delta import WeightDelta
 
 # The text is preprocessed: it is taken as it stands.
 AS_IT_STANDS = Normaliser(case="keep", punctuation="keep", variants="keep", noise_tokens=())
-RATES = (0.005, 0.01, 0.02, 0.05, 0.1)
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 PAPERS_RATE = 0.1
 WORDS_TO_CHOOSE_BY = 10_000
 PUBLISHED = {"kn5": "<= 141.3", "fast": "<= 126", "kn5 + fast": "<= 104"}
