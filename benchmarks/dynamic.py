@@ -26,14 +26,13 @@ from live_sessions import live_sessions
 from models.base import FloatArray
 from models.corpus import sentences, word_counts
 from models.dynamic import DynamicElman
-from models.learning import HiddenState, LearningOptions, Start
+from models.learning import LearningOptions, Start
 from models.nbest import NBest
 from models.normaliser import Normaliser
 from models.prefix_tree import PrefixTree
 from models.rnnlm import EOS_CLASS, RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
 from models.tuning_command import read_nbest
 from models.vocabulary import Vocabulary
-from models.weight_delta import WeightDelta
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "ljspeech"
 HIDDEN, CLASSES = 200, 10_000
@@ -111,7 +110,7 @@ def speeds(model: ElmanLM, lists: list[list[list[int]]], rounds: int) -> list[Fi
     """Words a second of the loop, of frozen weights and of dynamic evaluation, in turns."""
     options = LearningOptions()
     dynamic = DynamicElman(model, options)
-    start = fresh(model)
+    start = Start.fresh(model)
     trees = [tree_of(lists[first : first + LISTS_A_BATCH]) for first in range(0, len(lists), LISTS_A_BATCH)]
     words = sum(len(sentence) for sentences in lists for sentence in sentences)
     few: list[list[int]] = []
@@ -152,15 +151,10 @@ def tree_of(lists: list[list[list[int]]]) -> PrefixTree:
     return PrefixTree.build([sentence for sentences in lists for sentence in sentences], roots)
 
 
-def fresh(model: ElmanLM) -> Start:
-    """The start of a session."""
-    return Start(WeightDelta.none(model.weights), HiddenState.initial(model))
-
-
 def memory(model: ElmanLM, text: list[list[int]]) -> list[Figure]:
     """What a session holds after so many words of running text, and how fast it learns them."""
     out = []
-    start, learnt, begun = fresh(model), 0, time.perf_counter()
+    start, learnt, begun = Start.fresh(model), 0, time.perf_counter()
     dynamic = DynamicElman(model, LearningOptions())
     waiting = list(SESSION_WORDS)
     for sentence in text:

@@ -27,7 +27,7 @@ from models.corpus import sentences, word_counts
 from models.dynamic import DynamicElman
 from models.interpolation import fit_lambdas
 from models.kn_training import KneserNeyOptions, train_kneser_ney
-from models.learning import HiddenState, LearningOptions, Start
+from models.learning import LearningOptions, Start
 from models.normaliser import Normaliser
 from models.perplexity import perplexity, text_events, text_log_probs
 from models.recipe_fast import FastOptions
@@ -37,7 +37,6 @@ from models.rnnlm import ElmanLM, WordClasses
 from models.score import interpolate
 from models.training_text import ClassStream
 from models.vocabulary import Vocabulary
-from models.weight_delta import WeightDelta
 
 # The text is preprocessed: it is taken as it stands.
 AS_IT_STANDS = Normaliser(case="keep", punctuation="keep", variants="keep", noise_tokens=())
@@ -113,34 +112,35 @@ class Experiment:
         """Test perplexity of each model and of KN5 mixed with each network, weights fitted on the validation text."""
         bundle = load_bundle(self.work / "bundle")
         ids = {part: [self.vocabulary.ids(words) for words in getattr(self, part)] for part in ("valid", "test")}
+        events = text_events(ids["test"])
         out: dict[str, float] = {}
 
-        def report(label: str, part: str, log_probs: FloatArray) -> None:
-            out[label] = perplexity(log_probs, text_events(ids[part])).with_oov
+        def report(label: str, log_probs: FloatArray) -> None:
+            out[label] = perplexity(log_probs, events).with_oov
 
         ngram = {p: np.concatenate(text_log_probs(bundle.rescorer.models["kn5"], ids[p])) for p in ids}
-        report("kn5", "test", ngram["test"])
+        report("kn5", ngram["test"])
         for name, model in bundle.rescorer.models.items():
             if not isinstance(model, ElmanLM):
                 continue
             valid, test = (np.concatenate(text_log_probs(model, ids[part], carry_state=True)) for part in ids)
             lambdas = fit_lambdas(np.stack([ngram["valid"], valid])).lambdas
-            report(name, "test", test)
-            report(f"kn5 + {name}", "test", interpolate(np.stack([ngram["test"], test]), lambdas))
+            report(name, test)
+            report(f"kn5 + {name}", interpolate(np.stack([ngram["test"], test]), lambdas))
             best = best_rate(model, ids["valid"])
             for rate in sorted({PAPERS_RATE, best}):
                 chosen = ", the best on the validation text" if rate == best else ""
                 test = dynamic_log_probs(model, ids["test"], rate)
-                report(f"{name}, dynamic at rate {rate:g}{chosen}", "test", test)
+                report(f"{name}, dynamic at rate {rate:g}{chosen}", test)
                 mixed = interpolate(np.stack([ngram["test"], test]), lambdas)
-                report(f"kn5 + {name}, dynamic at rate {rate:g}{chosen}", "test", mixed)
+                report(f"kn5 + {name}, dynamic at rate {rate:g}{chosen}", mixed)
         return out
 
 
 def dynamic_log_probs(model: ElmanLM, text: list[list[int]], rate: float) -> FloatArray:
     """(events,) ln P of running text, each word scored before it is learnt."""
     dynamic = DynamicElman(model, LearningOptions(rate=rate))
-    start = Start(WeightDelta.none(model.weights), HiddenState.initial(model))
+    start = Start.fresh(model)
     out = []
     for sentence in text:
         log_probs, start = dynamic.learn(sentence, start)

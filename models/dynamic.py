@@ -33,7 +33,7 @@ from models.errors import ModelFailedError
 from models.learning import LearningOptions, Start
 from models.online import TextLearner
 from models.prefix_tree import IntArray, PrefixTree
-from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
+from models.rnnlm import RARE_CLASS, ElmanLM
 from models.vocabulary import EOS_ID
 
 # A text is folded into the session every so many words: the cost of the corrections grows with the square of them.
@@ -63,7 +63,7 @@ class DynamicElman:
         The result for a root does not depend on the other roots, up to float rounding.
         """
         with torch.no_grad():
-            walk = _Walk(self.model.weights, self.model.classes, self.options, tree, starts).run()
+            walk = _Walk(self.model, self.options, tree, starts).run()
             return self._log_probs(walk.scores, walk.event_classes)
 
     def learn(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
@@ -75,11 +75,7 @@ class DynamicElman:
 
         The same text from the same start gives the same bits, whatever else goes on, for one number of threads.
         """
-        of_event = self.model.classes.of_event
-        inputs, targets = (
-            torch.from_numpy(of_event[events]).to(self.model.weights.V.device)
-            for events in ([EOS_ID, *words], [*words, EOS_ID])
-        )
+        inputs, targets = self._classes(EOS_ID, *words), self._classes(*words, EOS_ID)
         log_probs: list[FloatArray] = []
         with torch.no_grad():
             for first in range(0, len(targets), _WORDS_A_FOLD):
@@ -97,9 +93,7 @@ class DynamicElman:
         """
         weights, delta = self.model.weights, start.delta
         with torch.no_grad():
-            of_event = self.model.classes.of_event
-            inputs = torch.from_numpy(of_event[[EOS_ID, *words]]).to(weights.V.device)
-            targets = torch.from_numpy(of_event[[*words, EOS_ID]]).to(weights.V.device)
+            inputs, targets = self._classes(EOS_ID, *words), self._classes(*words, EOS_ID)
             fed = weights.U[inputs] + delta.input_rows(inputs)
             recurrent = weights.W if delta.empty else weights.W + delta.W
             states = weights.V.new_empty(len(inputs) + 1, len(recurrent))
@@ -112,6 +106,9 @@ class DynamicElman:
             scores = logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
             state = start.state.followed_by(states[1:], inputs).recent(self.options.tau)
             return self._log_probs(scores, targets), Start(delta, state)
+
+    def _classes(self, *events: int) -> Tensor:
+        return torch.from_numpy(self.model.classes.of_event[list(events)]).to(self.model.weights.V.device)
 
     def _log_probs(self, scores: Tensor, classes: Tensor) -> FloatArray:
         """(n,) ln P of events from ln P of their classes."""
@@ -141,14 +138,8 @@ class _Walk:
     scores, event_classes: (events,) ln P of each event's class, and that class
     """
 
-    def __init__(
-        self,
-        weights: ElmanWeights,
-        classes: WordClasses,
-        options: LearningOptions,
-        tree: PrefixTree,
-        starts: Sequence[Start],
-    ) -> None:
+    def __init__(self, model: ElmanLM, options: LearningOptions, tree: PrefixTree, starts: Sequence[Start]) -> None:
+        weights, classes = model.weights, model.classes
         self._weights, self._options, self._tree = weights, options, tree
         self._deltas = [start.delta for start in starts]
         V = weights.V
@@ -194,18 +185,11 @@ class _Walk:
             if depth:
                 paths = paths[self._parents[first:last] - levels[depth - 1]]
                 self._learn(depth, slice(first, last), paths)
-            if self._events[depth] == self._events[depth + 1]:
-                break
             own = torch.arange(first, last, device=self._device) + self._first_node
             paths = torch.cat([paths, own[:, None]], dim=1)
             self._states[own] = self._read(depth, paths)
             self._predict(depth, slice(first, last), paths)
         return self
-
-    def _shares(self, steps: int) -> Tensor:
-        """(steps,) what of each step's gradient stands in the weights after the last: -eta (1 - eta beta)^age."""
-        age = torch.arange(steps - 1, -1, -1, dtype=self._states.dtype, device=self._device)
-        return -self._options.rate * self._options.kept**age
 
     def _session_factor(self, steps: int) -> float:
         """What is left of the session's difference after some steps."""
@@ -240,7 +224,9 @@ class _Walk:
             learnt_at, led_to = paths[:, tau : tau + steps], paths[:, tau + 1 : tau + 1 + steps]
             errors = self._y[self._y_row[learnt_at - self._first_node], words[:, None]]
             errors = errors - (self._inputs[led_to] == words[:, None]).to(errors.dtype)
-            rows += torch.bmm((errors * self._shares(steps))[:, None], self._states[learnt_at])[:, 0]
+            rows += torch.bmm((errors * self._options.shares(steps, self._states))[:, None], self._states[learnt_at])[
+                :, 0
+            ]
         return rows
 
     def _through_recurrence(self, depth: int, error: Tensor, paths: Tensor) -> Tensor:
@@ -270,7 +256,7 @@ class _Walk:
         return errors, before, self._inputs[self._reached[led_to].flatten(1)]
 
     def _factor_shares(self, steps: int) -> Tensor:
-        return self._shares(steps).repeat_interleave(self._options.tau)
+        return self._options.shares(steps, self._states).repeat_interleave(self._options.tau)
 
     def _read(self, depth: int, paths: Tensor) -> Tensor:
         """(m, H) the hidden states of nodes at `depth`, whose own rows end their paths."""
@@ -292,7 +278,7 @@ class _Walk:
         tau = self._options.tau
         states = self._states[paths[:, -1]]
         learnt_at, taught = paths[:, tau:-1], self._inputs[paths[:, tau + 1 :]]
-        shares, taught_states = self._shares(depth), self._states[learnt_at]
+        shares, taught_states = self._options.shares(depth, self._states), self._states[learnt_at]
         logits = states @ self._weights.V.T
         for span in self._spans[depth]:
             delta = self._deltas[span.root]

@@ -39,6 +39,13 @@ class LearningOptions:
         """The share of a difference from the shared weights that is left after a word."""
         return 1.0 - self.rate * self.decay
 
+    def shares(self, steps: int, like: Tensor) -> Tensor:
+        """(steps,) what of each step's gradient stands in the weights after the last: -eta (1 - eta beta)^age.
+
+        like: a tensor of the kind and on the device wanted
+        """
+        return -self.rate * self.kept ** torch.arange(steps - 1, -1, -1, dtype=like.dtype, device=like.device)
+
 
 @dataclass(frozen=True, slots=True)
 class HiddenState:
@@ -79,6 +86,11 @@ class Start:
 
     delta: WeightDelta
     state: HiddenState
+
+    @classmethod
+    def fresh(cls, model: ElmanLM) -> "Start":
+        """Before anything was read or learnt."""
+        return cls(WeightDelta.none(model.weights), HiddenState.initial(model))
 
     @property
     def hidden(self) -> FloatArray:

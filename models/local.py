@@ -9,18 +9,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from models.bundle import Bundle, load_bundle, set_threads, weights_from_json, weights_to_json
-from models.errors import InvalidOptionError, RescoringError
-from models.learning import LearningOptions
+from models.errors import RescoringError
 from models.ranking import RescoredList
-from models.session import SessionModel, SessionOptions, SessionState
+from models.session import SessionModel, SessionState
 from models.session_file import dump_state, load_state
+from models.session_wire import perplexities_to_json, session_options_from_json, session_options_to_json
 from models.wire import LOG_UNITS, nbest_from_json, result_to_json
 
 # States of more sessions than fit into this go to a temporary folder and come back unchanged.
 _MEMORY_BYTES = 2 * 2**30
-
-_LEARNING = ("rate", "tau", "decay")
-_SWITCHES = ("state", "weights", "learn_from", "max_loss_rise")
 
 
 class LocalEngine:
@@ -72,7 +69,7 @@ class LocalSessions:
         weights.pop("state", None)
         self._bundle = bundle
         self._model = SessionModel(
-            bundle.rescorer, weights_from_json(weights, bundle.weights), _session_options(options)
+            bundle.rescorer, weights_from_json(weights, bundle.weights), session_options_from_json(options)
         )
         self._unit = LOG_UNITS[settings.get("log_base", "e")]
         self._word_scores, self._compact = (bool(settings.get(name)) for name in ("word_scores", "compact"))
@@ -95,13 +92,9 @@ class LocalSessions:
 
     def describe(self) -> dict[str, Any]:
         """What the sessions are: "bundle", "options" and "rescoring", as of a session of the service."""
-        options = self._model.options
         return {
             "bundle": self._bundle.sha256,
-            "options": {
-                **{name: getattr(options, name) for name in _SWITCHES},
-                **{name: getattr(options.learning, name) for name in _LEARNING},
-            },
+            "options": session_options_to_json(self._model.options),
             "rescoring": weights_to_json(self._model.weights),
         }
 
@@ -126,7 +119,11 @@ class LocalSessions:
         self._keep(session, after)
         gains = self._gains.setdefault(session, {"utterances": 0})
         gains["utterances"] += 1
-        gains |= {"words_learnt": after.words_learnt, "lessons_undone": after.undone, "perplexity": _perplexity(after)}
+        gains |= {
+            "words_learnt": after.words_learnt,
+            "lessons_undone": after.undone,
+            "perplexity": perplexities_to_json(after),
+        }
 
     def forget(self, session: str) -> None:
         """Let go of a session; named again, it is fresh."""
@@ -193,21 +190,3 @@ def _sound(result: RescoredList | RescoringError) -> RescoredList:
     if isinstance(result, RescoringError):
         raise result
     return result
-
-
-def _session_options(document: Mapping[str, Any]) -> SessionOptions:
-    """Raises InvalidOptionError naming the option."""
-    unknown = document.keys() - {*_SWITCHES, *_LEARNING}
-    if unknown:
-        raise InvalidOptionError(f"{min(unknown)!r} is no option of a session")
-    learning = LearningOptions(**{name: document[name] for name in _LEARNING if name in document})
-    return SessionOptions(learning=learning, **{name: document[name] for name in _SWITCHES if name in document})
-
-
-def _perplexity(state: SessionState) -> dict[str, dict[str, Any]]:
-    """Perplexity of what was accepted, as the service describes it; none of networks that learning has wrecked."""
-    out = {}
-    for name, tally in state.tallies.items():
-        session, static = tally.perplexities() or (None, None)
-        out[name] = {"session": session, "static": static, "events": tally.events}
-    return out

@@ -43,8 +43,7 @@ class TextLearner:
         shared_rows = weights.U[classes]
         rows = shared_rows + self._start.delta.input_rows(classes)
         places, wanted = place.tolist(), targets.tolist()
-        # What of each word's gradient stands in the weights after the last: -eta (1 - eta beta)^age.
-        shares = -o.rate * o.kept ** torch.arange(n - 1, -1, -1, dtype=states.dtype, device=states.device)
+        shares = o.shares(n, states)
         learnt = weights.V.new_empty(n, len(weights.V))
         scores = weights.V.new_empty(n)
         errors: list[Tensor] = []

@@ -22,7 +22,6 @@ from models.rescoring import Rescorer
 from models.rnnlm import ElmanLM
 from models.score import Weights, interpolate
 from models.scored_lists import PreparedList, ScoredLists
-from models.weight_delta import WeightDelta
 
 # Distributions of the nodes that are learnt at are kept while a batch is scored; more lists than fit are done in turns.
 _BYTES_OF_DISTRIBUTIONS = 256 * 2**20
@@ -150,10 +149,7 @@ class SessionModel:
 
     def fresh(self) -> SessionState:
         """The state before any text."""
-        starts = {
-            name: Start(WeightDelta.none(model.weights), HiddenState.initial(model))
-            for name, model in self._networks.items()
-        }
+        starts = {name: Start.fresh(model) for name, model in self._networks.items()}
         static = {name: start.hidden for name, start in starts.items()}
         return SessionState(starts, static, {name: Tally() for name in (*self._names, "mixture")})
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models.session import Tally
+from models.session_wire import perplexities_to_json
 from service.session_memory import Held
 
 
@@ -19,12 +19,7 @@ def describe(held: Held) -> dict[str, Any]:
         "lessons_undone": state.undone,
         "rank": state.rank,
         "bytes": state.bytes,
-        "perplexity": {name: _perplexity(tally) for name, tally in state.tallies.items()},
+        "perplexity": perplexities_to_json(state),
         "created": record.created,
         "used": record.used,
     }
-
-
-def _perplexity(tally: Tally) -> dict[str, Any]:
-    session, static = tally.perplexities() or (None, None)
-    return {"session": session, "static": static, "events": tally.events}

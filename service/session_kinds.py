@@ -9,8 +9,8 @@ import orjson
 
 from models.bundle import Bundle, weights_from_json, weights_to_json
 from models.errors import InvalidOptionError, SessionError
-from models.learning import LearningOptions
-from models.session import SessionModel, SessionOptions
+from models.session import SessionModel
+from models.session_wire import session_options_from_json, session_options_to_json
 from service.engine import Engine
 from service.errors import FieldError, RefusedListError
 from service.session_schemas import CreateRequest
@@ -38,7 +38,7 @@ class SessionKinds:
         """
         weights = self._engine.weights(dict(request.get("rescoring", {})), "rescoring")
         try:
-            switches = _switches_to_json(_switches_from_json(request.get("options", {})))
+            switches = session_options_to_json(session_options_from_json(request.get("options", {})))
         except InvalidOptionError as error:
             name, _, _ = str(error).partition(" ")
             raise RefusedListError(error, [FieldError(f"options.{name}", str(error))]) from error
@@ -55,27 +55,9 @@ class SessionKinds:
         with self._lock:
             model = self._models.pop(key, None)
             if model is None:
-                options = _switches_from_json(settled["options"])
+                options = session_options_from_json(settled["options"])
                 model = SessionModel(self._bundle.rescorer, weights_from_json(settled["rescoring"]), options)
             self._models[key] = model
             if len(self._models) > _KEPT:
                 self._models.popitem(last=False)
         return model
-
-
-def _switches_from_json(fields: Mapping[str, Any]) -> SessionOptions:
-    named = dict(fields)
-    learning = {name: named.pop(name) for name in ("rate", "tau", "decay") if name in named}
-    return SessionOptions(learning=LearningOptions(**learning), **named)
-
-
-def _switches_to_json(options: SessionOptions) -> dict[str, Any]:
-    return {
-        "state": options.state,
-        "weights": options.weights,
-        "learn_from": options.learn_from,
-        "rate": options.learning.rate,
-        "tau": options.learning.tau,
-        "decay": options.learning.decay,
-        "max_loss_rise": options.max_loss_rise,
-    }
