@@ -66,9 +66,14 @@ _LearnFrom = Annotated[
         "result), or from nothing."
     ),
 ]
-_Rate = Annotated[float | None, typer.Option(min=0.0, help="With --dynamic: learning rate; 0.1 when left out.")]
+_Rate = Annotated[
+    float | None, typer.Option(min=0.0, help="With --dynamic: learning rate; as tuned for the bundle, else 0.1.")
+]
 _Tau = Annotated[
-    int | None, typer.Option(min=1, help="With --dynamic: steps that an error is propagated back; 1 when left out.")
+    int | None,
+    typer.Option(
+        min=1, help="With --dynamic: steps that an error is propagated back; as tuned for the bundle, else 1."
+    ),
 ]
 _Decay = Annotated[
     float | None,

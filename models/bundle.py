@@ -12,7 +12,7 @@ Loading runs no code from the folder. Every file's SHA-256 stands in bundle.json
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from models.base import LanguageModel
-from models.errors import BundleError, InvalidWeightsError, UnknownModelError
+from models.errors import BundleError, InvalidOptionError, InvalidWeightsError, UnknownModelError
+from models.learning import LearningOptions
 from models.ngram import KenLMNgram
 from models.normaliser import Normaliser
 from models.rescoring import ListLimits, Rescorer
@@ -44,6 +45,7 @@ class Manifest:
     models:     name -> {"kind", "files": {relative path: SHA-256}, "training": provenance}
     weights:    the default weights, or None until tuned or set
     tuning:     how the weights were found
+    learning:   what suits the networks in a session that learns, or None until tuned
     """
 
     normaliser: Normaliser
@@ -51,6 +53,7 @@ class Manifest:
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     weights: Weights | None = None
     tuning: dict[str, Any] | None = None
+    learning: LearningOptions | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as it stands in bundle.json."""
@@ -61,6 +64,7 @@ class Manifest:
             "models": self.models,
             "weights": weights_to_json(self.weights) if self.weights else None,
             "tuning": self.tuning,
+            "learning": asdict(self.learning) if self.learning else None,
         }
 
     def write(self, folder: Path) -> None:
@@ -83,7 +87,7 @@ class Manifest:
             return cls._from_json(document)
         except (KeyError, TypeError, AttributeError) as error:
             raise BundleError(f"{path}: field {error} is missing or not of its type") from error
-        except (BundleError, InvalidWeightsError) as error:
+        except (BundleError, InvalidOptionError, InvalidWeightsError) as error:
             raise BundleError(f"{path}: {error}") from error
 
     @classmethod
@@ -100,7 +104,16 @@ class Manifest:
             models=models,
             weights=weights_from_json(document["weights"]) if document.get("weights") else None,
             tuning=document.get("tuning"),
+            learning=_learning_from_json(document["learning"]) if document.get("learning") else None,
         )
+
+
+def _learning_from_json(document: Mapping[str, Any]) -> LearningOptions:
+    values = {option.name: document[option.name] for option in fields(LearningOptions)}
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int if name == "tau" else int | float):
+            raise InvalidOptionError(f"learning.{name} is {value!r}; it must be a number")
+    return LearningOptions(**values)
 
 
 def weights_to_json(weights: Weights) -> dict[str, Any]:
@@ -140,6 +153,11 @@ class Bundle:
     weights: Weights
     sha256: str
 
+    @property
+    def learning(self) -> LearningOptions:
+        """How sessions learn that do not say otherwise: as tuned, else as in the paper."""
+        return self.manifest.learning or LearningOptions()
+
     def describe(self) -> dict[str, Any]:
         """What GET /v1/models answers: models, weights, normaliser, vocabulary, hash."""
         return {
@@ -148,6 +166,7 @@ class Bundle:
             "normaliser": self.manifest.normaliser.to_json(),
             "models": [{"name": name, **model.describe()} for name, model in self.rescorer.models.items()],
             "weights": weights_to_json(self.weights),
+            "learning": asdict(self.learning),
         }
 
 
@@ -247,7 +266,7 @@ def _enter(folder: Path, manifest: Manifest, name: str, kind: str, training: Map
     others = Manifest.read(folder).models
     manifest.models = {**others, name: {"kind": kind, "files": files, "training": dict(training)}}
     # Weights found for the models as they were say nothing about this one.
-    manifest.weights, manifest.tuning = None, None
+    manifest.weights, manifest.tuning, manifest.learning = None, None, None
     manifest.write(folder)
 
 

@@ -127,26 +127,55 @@ def tune(
     log_base: Annotated[Literal["e", "10"], typer.Option(help="Base of the scores in the file.")] = "e",
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the search's starts.")] = 0,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Tune for sessions that learn: score the lists in such sessions.")
+    ] = False,
+    session_per: Annotated[
+        Literal["file", "speaker"] | None,
+        typer.Option(
+            help="Tune for sessions: all lists are one, or each speaker's. With --dynamic: file, if left out."
+        ),
+    ] = None,
+    state: Annotated[
+        Literal["carried", "reset"] | None, typer.Option(help="Of the sessions: hidden state between utterances.")
+    ] = None,
+    rate: Annotated[
+        list[float] | None, typer.Option(min=0, help="Learning rate to choose from; some when left out. Repeatable.")
+    ] = None,
+    tau: Annotated[int | None, typer.Option(min=1, help="With --dynamic: steps an error is propagated back.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the weights to this file and leave the bundle as it is.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Tune interpolation weights, scales and bonuses on a development set, and store them in the bundle."""
-    from models.tuning_command import run_tune
+    """Tune interpolation weights, scales, bonuses and sessions' learning rate, and store them in the bundle.
 
-    run_tune(
-        bundle,
-        development,
+    The rate is the one with the lowest perplexity of the winners, as a session accepts them; no reference takes part.
+    """
+    from models.learning import LearningOptions
+    from models.learning_search import RATES
+    from models.session import SessionOptions
+    from models.tuning_command import TuneSettings, run_tune
+
+    sessions = None
+    if dynamic or session_per:
+        learning = LearningOptions(tau=tau or 1)
+        sessions = SessionOptions(state or "carried", "dynamic" if dynamic else "static", learning=learning)
+    elif state:
+        raise typer.BadParameter("--state goes with --session-per or --dynamic")
+    if tau and not dynamic:
+        raise typer.BadParameter("--tau goes with --dynamic")
+    settings = TuneSettings(
         models=tuple(models.split(",")) if models else None,
-        held_out=held_out or [],
+        held_out=tuple(held_out or []),
         without=frozenset(without or []),
-        log_base=log_base,
         folds=folds,
         seed=seed,
-        output=output,
-        device=device,
+        sessions=sessions,
+        per=session_per or "file",
+        rates=tuple(rate or RATES),
     )
+    run_tune(bundle, development, settings, log_base=log_base, output=output, device=device)
 
 
 def perplexity(
@@ -182,8 +211,12 @@ def protocols(
     ] = None,
     shuffles: Annotated[int, typer.Option(min=1, help="How many shuffled orders.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles and of the bootstrap.")] = 1,
-    rate: Annotated[float, typer.Option(min=0, help="Learning rate of the dynamic cells.")] = 0.1,
-    tau: Annotated[int, typer.Option(min=1, help="Steps an error is propagated back.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option(min=0, help="Learning rate of the dynamic cells; the bundle's when left out.")
+    ] = None,
+    tau: Annotated[
+        int | None, typer.Option(min=1, help="Steps an error is propagated back; the bundle's when left out.")
+    ] = None,
     learn_from: Annotated[
         Literal["winner", "reference"],
         typer.Option(help="The text a session goes on from after each utterance, and learns in dynamic cells."),
@@ -202,14 +235,15 @@ def protocols(
 
     All else is equal in the eight cells. Word error rates come with paired bootstrap intervals.
     """
-    from models.learning import LearningOptions
     from models.protocols import ProtocolSettings
     from models.protocols_command import run_protocols
 
     run_protocols(
         bundle,
         lists,
-        ProtocolSettings(LearningOptions(rate, tau), learn_from, session_per, shuffles, seed),
+        ProtocolSettings(accepted=learn_from, session_per=session_per, shuffles=shuffles, seed=seed),
+        rate=rate,
+        tau=tau,
         options=options,
         log_base=log_base,
         device=device,

@@ -1,7 +1,7 @@
 """Lists with references, as numbers and word ids: what a comparison of sessions is made on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -48,6 +48,13 @@ class EvaluationSet:
             tuple(word_errors(words, entry.words) for words, entry in zip(references, prepared, strict=True)),
             tuple(_session(nbest, session_per) for nbest in lists),
         )
+
+    def with_references(self) -> list[PreparedList]:
+        """The lists, each with its reference as one more hypothesis after the last: fit to be scored, not ranked."""
+        return [
+            replace(prepared, ids=(*prepared.ids, reference))
+            for prepared, reference in zip(self.lists, self.references, strict=True)
+        ]
 
     @property
     def words(self) -> IntArray:

@@ -69,7 +69,9 @@ class LocalSessions:
         weights.pop("state", None)
         self._bundle = bundle
         self._model = SessionModel(
-            bundle.rescorer, weights_from_json(weights, bundle.weights), session_options_from_json(options)
+            bundle.rescorer,
+            weights_from_json(weights, bundle.weights),
+            session_options_from_json(options, bundle.learning),
         )
         self._unit = LOG_UNITS[settings.get("log_base", "e")]
         self._word_scores, self._compact = (bool(settings.get(name)) for name in ("word_scores", "compact"))

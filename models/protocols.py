@@ -10,7 +10,7 @@ accepted text is learnt once, so what differs between two cells is what their na
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, get_args
 
@@ -187,10 +187,7 @@ class Protocols:
         self.networks = tuple(self._models[BASE.state, BASE.weights].fresh().networks)
         # The reference is scored as one more hypothesis, which is not ranked: from the same start, and in a dynamic
         # cell by a network that learns along it and forgets that with the list.
-        self._with_reference = [
-            replace(prepared, ids=(*prepared.ids, reference))
-            for prepared, reference in zip(evaluated.lists, evaluated.references, strict=True)
-        ]
+        self._with_reference = evaluated.with_references()
 
     def run(
         self, shuffles: Sequence[Sequence[int]], report: Callable[[WeightMode], None] = lambda _: None

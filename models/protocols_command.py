@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ def run_protocols(
     lists: Path,
     settings: ProtocolSettings,
     *,
+    rate: float | None,
+    tau: int | None,
     options: Path | None,
     log_base: str,
     device: str,
@@ -42,7 +44,8 @@ def run_protocols(
 ) -> dict[str, Any]:
     """Run the experiment, print its table and write its files; returns what the JSON file holds.
 
-    options: JSON file of weights that override the bundle's
+    rate, tau: of the dynamic cells; the bundle's where None
+    options:   JSON file of weights that override the bundle's
     """
     for option, path in (("--json", json_file), ("--svg", svg_file)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -50,6 +53,8 @@ def run_protocols(
     bundle = load_bundle(folder, device=device)
     if not any(isinstance(model, ElmanLM) for model in bundle.rescorer.models.values()):
         raise SessionError(f"{folder}: the bundle holds no recurrent network, so nothing carries a state or learns")
+    given: dict[str, Any] = {name: value for name, value in (("rate", rate), ("tau", tau)) if value is not None}
+    settings = replace(settings, learning=replace(bundle.learning, **given))
     weights = bundle.weights if options is None else _read_weights(options, bundle)
     utterances = read_nbest(lists, log_unit=LOG_UNITS[log_base])
     try:

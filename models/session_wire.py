@@ -1,6 +1,7 @@
 """Sessions' options and what they tell of themselves, as JSON values: shared by HTTP and the in-process engine."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from models.errors import InvalidOptionError
@@ -12,17 +13,20 @@ _LEARNING = ("rate", "tau", "decay")
 _BOUND = "max_loss_rise"
 
 
-def session_options_from_json(document: Mapping[str, Any]) -> SessionOptions:
+def session_options_from_json(document: Mapping[str, Any], learning: LearningOptions | None = None) -> SessionOptions:
     """Options whose fields are known to be of their types; what is left out is the default of SessionOptions.
+
+    learning: what of rate, tau and decay is left out is taken from here, as from the bundle's tuning
 
     Raises InvalidOptionError naming the option.
     """
     unknown = document.keys() - {*_SWITCHES, *_LEARNING, _BOUND}
     if unknown:
         raise InvalidOptionError(f"{min(unknown)!r} is no option of a session")
-    learning = LearningOptions(**{name: document[name] for name in _LEARNING if name in document})
+    given = {name: document[name] for name in _LEARNING if name in document}
     return SessionOptions(
-        learning=learning, **{name: document[name] for name in (*_SWITCHES, _BOUND) if name in document}
+        learning=replace(learning or LearningOptions(), **given),
+        **{name: document[name] for name in (*_SWITCHES, _BOUND) if name in document},
     )
 
 

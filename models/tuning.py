@@ -72,28 +72,25 @@ def fit_mixture(
 
 
 def tune(
-    rescorer: Rescorer,
     scored: Sequence[ScoredLists],
-    models: Sequence[str],
-    held_out: Sequence[Sequence[str]],
+    lambdas: dict[str, float],
+    mixture: FittedMixture,
     *,
     off: frozenset[str] = frozenset(),
     folds: int = 5,
     seed: int = 0,
     report: Callable[[int], None] = lambda _: None,
 ) -> TuningResult:
-    """Tune all weights.
+    """Tune scales and bonuses for given interpolation weights.
 
-    scored:   the development lists, scored by `score_lists`
-    models:   which models to mix
-    held_out: sentences for the interpolation weights; never text that a model was trained on
+    scored:   the development lists, scored by `score_lists` or in sessions
+    lambdas:  interpolation weights by model, and the fit that gave them: see `fit_mixture`
     off:      names of weights held at zero
     folds:    of the cross-validation; blocks of consecutive utterances
     report:   called with the number of searches done, of folds + 1
 
     Raises TuningError when there are fewer lists than folds, or no reference word.
     """
-    lambdas, mixture = fit_mixture(rescorer, models, held_out)
     development = DevelopmentSet.from_scores(scored, lambdas)
     if development.lists < folds:
         raise TuningError(f"{development.lists} utterances are too few for {folds} folds")

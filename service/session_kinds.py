@@ -38,11 +38,11 @@ class SessionKinds:
         """
         weights = self._engine.weights(dict(request.get("rescoring", {})), "rescoring")
         try:
-            switches = session_options_to_json(session_options_from_json(request.get("options", {})))
+            options = session_options_from_json(request.get("options", {}), self._bundle.learning)
         except InvalidOptionError as error:
             name, _, _ = str(error).partition(" ")
             raise RefusedListError(error, [FieldError(f"options.{name}", str(error))]) from error
-        settled = {"options": switches, "rescoring": weights_to_json(weights)}
+        settled = {"options": session_options_to_json(options), "rescoring": weights_to_json(weights)}
         try:
             self.model(settled)
         except SessionError as error:

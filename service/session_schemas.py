@@ -71,7 +71,11 @@ class SessionSwitches(TypedDict):
             ),
         ]
     ]
-    rate: NotRequired[Annotated[Number, Field(ge=0, le=MAX_RATE, description="Learning rate; default 0.1.")]]
+    rate: NotRequired[
+        Annotated[
+            Number, Field(ge=0, le=MAX_RATE, description="Learning rate; by default as tuned for the bundle, else 0.1.")
+        ]
+    ]
     tau: NotRequired[
         Annotated[int, Field(ge=1, le=MAX_TAU, description="Steps that an error goes back through time; default 1.")]
     ]

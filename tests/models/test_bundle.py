@@ -18,6 +18,7 @@ from models.bundle import (
     weights_to_json,
 )
 from models.errors import BundleError, InvalidWeightsError, RescoringError, UnknownModelError
+from models.learning import LearningOptions
 from models.normaliser import Normaliser
 from models.perplexity import text_log_probs
 from models.score import SCALES, Weights
@@ -140,3 +141,25 @@ def test_a_cuda_device_that_is_not_there_is_said_so() -> None:
 def test_every_error_of_the_package_is_one_of_its_tree() -> None:
     assert issubclass(BundleError, RescoringError)
     assert issubclass(InvalidWeightsError, RescoringError)
+
+
+def test_without_tuning_sessions_learn_as_in_the_paper(bundle_folder: Path) -> None:
+    assert load_bundle(bundle_folder).learning == LearningOptions(rate=0.1, tau=1, decay=0.0)
+
+
+@pytest.mark.parametrize(
+    ("learning", "complaint"),
+    [
+        ({"rate": -1, "tau": 1, "decay": 0}, "rate is -1"),
+        ({"rate": "fast", "tau": 1, "decay": 0}, "learning.rate is 'fast'"),
+        ({"rate": 0.1, "tau": 1.5, "decay": 0}, "learning.tau is 1.5"),
+        ({"rate": 0.1, "tau": 1}, "'decay' is missing"),
+        ("fast", "not of its type"),
+    ],
+)
+def test_learning_options_that_are_none_are_named(bundle_folder: Path, learning: Any, complaint: str) -> None:
+    path = bundle_folder / "bundle.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "learning": learning}))
+    with pytest.raises(BundleError, match=r"bundle\.json") as raised:
+        load_bundle(bundle_folder)
+    assert complaint in str(raised.value)

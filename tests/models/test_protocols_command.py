@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from models.bundle import Manifest, load_bundle
+from models.learning import LearningOptions
 from models.protocols import CELLS
 from models.protocols_plot import draw
 from models.score import Weights
@@ -222,3 +223,16 @@ def test_an_option_out_of_its_range_is_a_usage_error(
     answer = run("protocols", bundle_folder, nbest_file(tmp_path / "set.jsonl"), *option)
     assert answer.code == 2
     assert option[0] in answer.err
+
+
+def test_the_dynamic_cells_learn_as_the_bundle_was_tuned_to(tmp_path: Path, bundle_folder: Path, run: Run) -> None:
+    manifest = Manifest.read(bundle_folder)
+    manifest.learning = LearningOptions(0.02, 3)
+    manifest.write(bundle_folder)
+    lists = nbest_file(tmp_path / "set.jsonl")
+    found = []
+    for more in ((), ("--rate", 0.5)):
+        options = ("--shuffles", 1, *more, "--json", tmp_path / "out.json", "--device", "cpu")
+        assert run("protocols", bundle_folder, lists, *options).code == 0
+        found.append(strictly(tmp_path / "out.json")["settings"]["learning"])
+    assert found == [{"rate": 0.02, "tau": 3, "decay": 0.0}, {"rate": 0.5, "tau": 3, "decay": 0.0}]

@@ -26,7 +26,7 @@ def engine(model: Any) -> Rescorer:
 
 def run(rescorer: Rescorer, lists: list[NBest], **more: Any) -> TuningResult:
     held_out = [("w1", "w2"), ("w3",)]
-    return tune(rescorer, score_lists(rescorer, lists, ["lm"]), ["lm"], held_out, **more)
+    return tune(score_lists(rescorer, lists, ["lm"]), *fit_mixture(rescorer, ["lm"], held_out), **more)
 
 
 def favouring(make: Any, *better: str) -> Any:

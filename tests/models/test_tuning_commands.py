@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from models.bundle import load_bundle
+from models.learning import LearningOptions
+from models.local import LocalEngine
 
 Run = Callable[..., Any]
 
@@ -128,3 +130,82 @@ def test_a_bundle_that_is_none_is_one_line(tmp_path: Path, run: Run, command: tu
     answer = run(command[0], tmp_path / "nowhere", *command[1:])
     assert answer.code == 1
     assert "no bundle here" in answer.complaint
+
+
+def test_tuning_stores_the_learning_rate_that_suits_the_networks(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(30, seed=3))
+    answer = run("tune", trained, development, "--device", "cpu", "--rate", 0.002, "--rate", 50)
+    assert answer.code == 0
+    assert "learning rate of sessions: 0.002" in answer.out
+    bundle = load_bundle(trained)
+    assert bundle.learning == LearningOptions(0.002)
+    assert bundle.describe()["learning"] == {"rate": 0.002, "tau": 1, "decay": 0.0}
+
+
+def test_a_mixture_without_a_network_is_tuned_without_a_learning_rate(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3))
+    answer = run("tune", trained, development, "--device", "cpu", "--models", "kn5")
+    assert answer.code == 0
+    assert "learning rate" not in answer.out
+    assert load_bundle(trained).manifest.learning is None
+
+
+def test_tuning_for_sessions_says_so_in_the_bundle_and_the_session_starts_from_it(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3), speaker="s1")
+    options = ("--dynamic", "--session-per", "speaker", "--rate", 0.01, "--tau", 2, "--device", "cpu")
+    answer = run("tune", trained, development, *options)
+    assert answer.code == 0, answer.err
+    bundle = load_bundle(trained)
+    assert bundle.manifest.tuning is not None
+    assert bundle.manifest.tuning["sessions"] == {"per": "speaker", "state": "carried", "weights": "dynamic"}
+    assert bundle.learning == LearningOptions(0.01, tau=2)
+    sessions = LocalEngine(str(trained)).sessions({}, {})
+    assert sessions.describe()["options"] | {"rate": 0.01, "tau": 2} == sessions.describe()["options"]
+    given = LocalEngine(str(trained)).sessions({"rate": 0.5}, {}).describe()["options"]
+    assert (given["rate"], given["tau"]) == (0.5, 2)
+
+
+def test_weights_for_dynamic_sessions_are_those_of_the_scores_that_the_sessions_give(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    """At rate 0 a session that resets its state is no session: the same weights must come out."""
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3))
+    found = []
+    for more in ((), ("--dynamic", "--state", "reset", "--rate", 0)):
+        output = tmp_path / "weights.json"
+        assert run("tune", trained, development, *more, "--output", output, "--device", "cpu").code == 0
+        found.append(json.loads(output.read_text()))
+    assert found[0].pop("interpolation") == pytest.approx(found[1].pop("interpolation"), abs=1e-4)
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--state", "carried"), "--state goes with"),
+        (("--tau", "2"), "--tau goes with --dynamic"),
+        (("--dynamic", "--models", "kn5"), "nothing that could learn"),
+        (("--dynamic", "--session-per", "speaker"), "has no speaker"),
+    ],
+)
+def test_options_for_sessions_that_do_not_go_together_are_refused(
+    tmp_path: Path, trained: Path, run: Run, make: Any, options: Sequence[str], complaint: str
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(12, seed=3))
+    answer = run("tune", trained, development, *options, "--device", "cpu")
+    assert answer.code != 0
+    assert complaint in " ".join(answer.err.replace("│", " ").split())
+
+
+def test_sessions_are_not_tuned_on_a_text_beside_them(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(12, seed=3))
+    (tmp_path / "text.txt").write_text("the cat sat\n")
+    answer = run("tune", trained, development, "--dynamic", "--held-out", tmp_path / "text.txt")
+    assert answer.code == 1
+    assert "--held-out does not go with them" in answer.complaint

@@ -1,6 +1,7 @@
 """What a session is and does, over HTTP: compared with a SessionModel that is fed the same texts by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -8,12 +9,15 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
+from models.bundle import Bundle
+from models.learning import LearningOptions
 from models.nbest import Hypothesis, NBest
 from service import openapi_sessions
 from service.session_schemas import SessionAnswer, SessionDescription
 
 pytestmark = pytest.mark.anyio
 
+Serve = Callable[..., Any]
 Talk = Any
 Reference = Any
 CAT, MAT = ("the cat sad", "the cat sat"), ("on the mat", "on a mat", "on the map")
@@ -33,6 +37,14 @@ async def test_a_new_session_is_described_with_all_its_options(talk: Talk, clien
     nothing = {"session": None, "static": None, "events": 0}
     assert made["perplexity"] == {"ngram": nothing, "rnn": nothing, "mixture": nothing}
     assert await talk.described() == made
+
+
+async def test_what_a_session_does_not_say_of_learning_is_as_the_bundle_was_tuned(serve: Serve, bundle: Bundle) -> None:
+    tuned = replace(bundle, manifest=replace(bundle.manifest, learning=LearningOptions(0.02, 3)))
+    async with serve(tuned) as client:
+        for options, rate in (({}, 0.02), ({"rate": 0.5}, 0.5)):
+            made = (await client.post("/v1/sessions", json={"options": options})).json()["options"]
+            assert (made["rate"], made["tau"]) == (rate, 3)
 
 
 async def test_a_session_without_a_name_is_given_one(client: httpx.AsyncClient) -> None:
