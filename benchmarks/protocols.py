@@ -7,30 +7,33 @@ chapter, arctic.a isolated ones. All choices are made on lj.dev: the weights of 
 the recogniser's trigram kept, so the static cells are its rows; learning rate and gradient reach are chosen by the
 mixture's perplexity on the static winners, each word scored before it is learnt, in a session that carries its state.
 No reference takes part in that second choice.
+
+Then static and dynamic sessions are compared once more, each with weights tuned on lj.dev in a session of its kind, and
+beside them one that learns the references: what learning could do if the accepted texts held no errors.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from figures import Figure, write
 from full_text import PROTOCOLS, TEST_SETS, nbest, train, tuned
 
-from models.bundle import Bundle, load_bundle, weights_from_json
-from models.errors import RescoringError
+from models.bundle import load_bundle, weights_from_json
+from models.evaluation_set import EvaluationSet
 from models.learning import LearningOptions
-from models.score import Weights
-from models.session import SessionModel, SessionOptions
+from models.learning_search import FoundLearning, search_learning
+from models.session_scoring import accepted_texts
+from models.tuning import score_lists
 from models.tuning_command import read_nbest
 
 TUNING = PROTOCOLS["first-pass LM kept"]
 MIXTURE = "kn5+rnn"
-RATES = (0.025, 0.05, 0.1, 0.2, 0.4)
-REACHES = (1, 3, 5)
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+REACHES = (1, 3)
 DOCS = Path(__file__).parent.parent / "docs"
-_LISTS_A_BATCH = 16
 
 
 def lists(data: Path, name: str) -> Path:
@@ -38,39 +41,70 @@ def lists(data: Path, name: str) -> Path:
     return data / f"{name}.nbest.jsonl.gz"
 
 
-def static_winners(bundle: Bundle, weights: Weights, path: Path) -> list[Sequence[int]]:
-    """Word ids of each list's winner without any session: the text that learning options are judged on."""
-    rescorer = bundle.rescorer
-    prepared = [rescorer.prepare(entry) for entry in read_nbest(path)]
-    winners: list[Sequence[int]] = []
-    for first in range(0, len(prepared), _LISTS_A_BATCH):
-        batch = prepared[first : first + _LISTS_A_BATCH]
-        for entry, result in zip(batch, rescorer.rescore(batch, [weights] * len(batch)), strict=True):
-            if isinstance(result, RescoringError):
-                raise result
-            winners.append(entry.ids[result.best.index])
-    return winners
-
-
-def choose(data: Path, bundle_folder: Path, weights_file: Path) -> dict[LearningOptions, float]:
-    """The mixture's perplexity on lj.dev's winners under every learning option, the best first."""
-    bundle = load_bundle(bundle_folder, device="auto")
+def choose(data: Path, bundle_folder: Path, weights_file: Path) -> FoundLearning:
+    """The mixture's perplexity on lj.dev's winners under every learning option, and the best of them."""
+    rescorer = load_bundle(bundle_folder, device="auto").rescorer
     weights = weights_from_json(json.loads(weights_file.read_text()))
-    texts = static_winners(bundle, weights, lists(data, "lj.dev"))
-    found = {}
-    for learning in (LearningOptions(rate, tau) for tau in REACHES for rate in RATES):
-        model = SessionModel(bundle.rescorer, weights, SessionOptions(learning=learning))
-        state = model.fresh()
-        for words in texts:
-            state = model.accept(state, words, confirmed=False)
-        perplexities = state.tallies["mixture"].perplexities()
-        assert perplexities is not None
-        found[learning] = perplexities[0]
-        print(f"lj.dev: rate {learning.rate:g}, tau {learning.tau}: perplexity {found[learning]:.2f}", flush=True)
-    best = min(found, key=found.__getitem__)
-    if best.rate in (RATES[0], RATES[-1]) or best.tau == REACHES[-1]:
-        print(f"note: rate {best.rate:g}, tau {best.tau} lies at the edge of the grid; the best may lie beyond")
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    lists_with_references = read_nbest(lists(data, "lj.dev"))
+    development = EvaluationSet.prepare(rescorer, lists_with_references)
+    scored = score_lists(rescorer, lists_with_references, list(weights.interpolation))
+    found = search_learning(
+        rescorer,
+        weights,
+        accepted_texts(scored, weights, development),
+        rates=RATES,
+        reaches=REACHES,
+        report=lambda o, value: print(f"lj.dev: rate {o.rate:g}, tau {o.tau}: perplexity {value:.2f}", flush=True),
+    )
+    if found.best.rate in (RATES[0], RATES[-1]) or found.best.tau == REACHES[-1]:
+        print(f"note: rate {found.best.rate:g}, tau {found.best.tau} lies at the edge of the grid")
+    return found
+
+
+def tuned_in_sessions(
+    data: Path, folder: Path, bundle: Path, learning: LearningOptions
+) -> dict[str, tuple[Path, list[object]]]:
+    """Session -> weights tuned on lj.dev in just such a session, and the options that make one."""
+    learns: list[object] = ["--dynamic", "--rate", learning.rate, "--tau", learning.tau]
+    tuned_as: dict[str, list[object]] = {"static": [], "dynamic": learns}
+    weights = {name: folder / f"weights.{name}.json" for name in tuned_as}
+    for name, switches in tuned_as.items():
+        options = ["--models", MIXTURE.replace("+", ","), "--session-per", "file", "--output", weights[name]]
+        nbest("tune", bundle, lists(data, "lj.dev"), *options, *switches)
+    return {
+        "static": (weights["static"], []),
+        "dynamic": (weights["dynamic"], learns),
+        "dynamic, learning the references": (weights["dynamic"], [*learns, "--learn-from", "confirmed"]),
+    }
+
+
+def compare(data: Path, folder: Path, bundle: Path, sessions: dict[str, tuple[Path, list[object]]]) -> list[Figure]:
+    """WER of each session on the test sets, each with the weights tuned for it, and against the first of them."""
+    out = []
+    for test_set in TEST_SETS:
+        results = []
+        for name, (weights, switches) in sessions.items():
+            results.append(folder / f"{test_set}.{name.replace(', ', '-').replace(' ', '-')}.jsonl")
+            options = ["--options", weights, "--session-per", "file", *switches, "--output", results[-1]]
+            nbest("rescore", lists(data, test_set), "--bundle", bundle, *options)
+        report = folder / f"{test_set}.tuned.json"
+        nbest("evaluate", *results, "--set-name", test_set, "--json", report)
+        document = json.loads(report.read_text())
+        systems = dict(zip(sessions, document["systems"][1:-1], strict=True))
+        first = next(iter(systems.values()))["name"]
+        for name, system in systems.items():
+            label = f"{test_set}, each with weights tuned in its own session: {name}"
+            out.append(Figure(f"{label}: WER", system["wer_percent"], "%"))
+            for entry in document["comparisons"]:
+                if (entry["system"], entry["against"]) == (system["name"], first):
+                    (low, high), goal = entry["interval_percent"], "< 0" if test_set == "lj.test" else ""
+                    out += [
+                        Figure(f"{label}: WER less that of static", entry["points_percent"], "points", goal),
+                        Figure(f"{label}: that difference, low end of the 95 % interval", low, "points"),
+                        Figure(f"{label}: that difference, high end of the 95 % interval", high, "points"),
+                        Figure(f"{label}: that difference, p", entry["p_value"], ""),
+                    ]
+    return out
 
 
 def run(
@@ -125,14 +159,16 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     bundle = train(arguments.data, arguments.work)
     weights = tuned(arguments.data, arguments.work, bundle, TUNING, MIXTURE)
-    tried = choose(arguments.data, bundle, weights)
-    learning = next(iter(tried))
-    chosen = [
+    found = choose(arguments.data, bundle, weights)
+    chosen = [Figure("lj.dev winners, static: perplexity, mixture", found.static, "perplexity")]
+    chosen += [
         Figure(f"lj.dev winners, rate {o.rate:g}, tau {o.tau}: perplexity, mixture", value, "perplexity")
-        for o, value in tried.items()
+        for o, value in sorted(found.perplexities.items(), key=lambda item: item[1])
     ]
-    found = run(arguments.data, folder, bundle, weights, learning, arguments.shuffles)
-    print(f"written to {write('protocols', chosen + found, 'make protocols DATA=DIR')}")
+    own = compare(arguments.data, folder, bundle, tuned_in_sessions(arguments.data, folder, bundle, found.best))
+    cells = run(arguments.data, folder, bundle, weights, found.best, arguments.shuffles)
+    command = f"make protocols DATA=DIR ARGS='--shuffles {arguments.shuffles}'"
+    print(f"written to {write('protocols', chosen + own + cells, command)}")
 
 
 if __name__ == "__main__":
