@@ -105,8 +105,8 @@ results: $(INSTALLED) $(KENLM) ## word error rates with the whole text; DATA=DIR
 	@test -n '$(DATA)' || { echo 'name the folder of the texts and N-best lists: make results DATA=DIR' >&2; exit 2; }
 	$(BIN)/python benchmarks/full_text.py --data '$(DATA)' $(ARGS)
 
-protocols: $(INSTALLED) $(KENLM) ## sessions compared, one switch at a time, on the models of `results`; DATA=DIR as there
-	@test -n '$(DATA)' || { echo 'name the folder of the texts and N-best lists: make protocols DATA=DIR' >&2; exit 2; }
+protocols: $(INSTALLED) $(KENLM) ## sessions compared, one switch at a time, on the demo's models; DATA=DIR holds the N-best lists
+	@test -n '$(DATA)' || { echo 'name the folder of the N-best lists: make protocols DATA=DIR' >&2; exit 2; }
 	$(BIN)/python benchmarks/protocols.py --data '$(DATA)' $(ARGS)
 
 bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and what a session costs

@@ -1,12 +1,12 @@
 """Does a session help, and by what: its state, its learning, or the order? Eight protocols on two test sets.
 
-    python benchmarks/protocols.py --data FOLDER [--work FOLDER] [--shuffles K]
+    python benchmarks/protocols.py --data FOLDER [--bundle BUNDLE] [--shuffles K]
 
-FOLDER and the models are those of full_text.py, which trains what is missing. lj.test is consecutive sentences of one
-chapter, arctic.a isolated ones. All choices are made on lj.dev: the weights of KN5 + RNN are those of full_text.py with
-the recogniser's trigram kept, so the static cells are its rows; learning rate and gradient reach are chosen by the
-mixture's perplexity on the static winners, each word scored before it is learnt, in a session that carries its state.
-No reference takes part in that second choice.
+FOLDER holds the N-best lists lj.dev, lj.test and arctic.a (.nbest.jsonl.gz); the bundle is the demo's, which is trained
+where it is missing. lj.test is consecutive sentences of one chapter, arctic.a isolated ones. All choices are made on
+lj.dev: the weights of KN5 + RNN are the bundle's own, so the static cells are the demo's; learning rate and gradient
+reach are chosen by the mixture's perplexity on the static winners, each word scored before it is learnt, in a session
+that carries its state. No reference takes part in that second choice.
 
 Then static and dynamic sessions are compared once more, each with weights tuned on lj.dev in a session of its kind, and
 beside them one that learns the references: what learning could do if the accepted texts held no errors.
@@ -14,14 +14,16 @@ beside them one that learns the references: what learning could do if the accept
 
 import argparse
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from figures import Figure, write
-from full_text import PROTOCOLS, TEST_SETS, nbest, train, tuned
+from full_text import TEST_SETS, nbest
 
-from models.bundle import load_bundle, weights_from_json
+from models.bundle import load_bundle
 from models.evaluation_set import EvaluationSet
 from models.learning import LearningOptions
 from models.learning_search import FoundLearning, search_learning
@@ -29,8 +31,7 @@ from models.session_scoring import accepted_texts
 from models.tuning import score_lists
 from models.tuning_command import read_nbest
 
-TUNING = PROTOCOLS["first-pass LM kept"]
-MIXTURE = "kn5+rnn"
+DEMO = Path(__file__).parent.parent / "examples" / "ljspeech" / "demo.py"
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 REACHES = (1, 3)
 DOCS = Path(__file__).parent.parent / "docs"
@@ -41,10 +42,10 @@ def lists(data: Path, name: str) -> Path:
     return data / f"{name}.nbest.jsonl.gz"
 
 
-def choose(data: Path, bundle_folder: Path, weights_file: Path) -> FoundLearning:
+def choose(data: Path, bundle_folder: Path) -> FoundLearning:
     """The mixture's perplexity on lj.dev's winners under every learning option, and the best of them."""
-    rescorer = load_bundle(bundle_folder, device="auto").rescorer
-    weights = weights_from_json(json.loads(weights_file.read_text()))
+    bundle = load_bundle(bundle_folder, device="auto")
+    rescorer, weights = bundle.rescorer, bundle.weights
     lists_with_references = read_nbest(lists(data, "lj.dev"))
     development = EvaluationSet.prepare(rescorer, lists_with_references)
     scored = score_lists(rescorer, lists_with_references, list(weights.interpolation))
@@ -69,7 +70,7 @@ def tuned_in_sessions(
     tuned_as: dict[str, list[object]] = {"static": [], "dynamic": learns}
     weights = {name: folder / f"weights.{name}.json" for name in tuned_as}
     for name, switches in tuned_as.items():
-        options = ["--models", MIXTURE.replace("+", ","), "--session-per", "file", "--output", weights[name]]
+        options = ["--session-per", "file", "--output", weights[name]]
         nbest("tune", bundle, lists(data, "lj.dev"), *options, *switches)
     return {
         "static": (weights["static"], []),
@@ -107,14 +108,12 @@ def compare(data: Path, folder: Path, bundle: Path, sessions: dict[str, tuple[Pa
     return out
 
 
-def run(
-    data: Path, folder: Path, bundle: Path, weights: Path, learning: LearningOptions, shuffles: int
-) -> list[Figure]:
+def run(data: Path, folder: Path, bundle: Path, learning: LearningOptions, shuffles: int) -> list[Figure]:
     """Run `nbest protocols` on the test sets."""
     out = []
     for test_set in TEST_SETS:
         report = folder / f"{test_set}.json"
-        options = ["--options", weights, "--rate", learning.rate, "--tau", learning.tau, "--shuffles", shuffles]
+        options = ["--rate", learning.rate, "--tau", learning.tau, "--shuffles", shuffles]
         files = ["--json", report, "--svg", DOCS / f"protocols.{test_set}.svg"]
         nbest("protocols", bundle, lists(data, test_set), *options, *files)
         out += figures(test_set, json.loads(report.read_text()))
@@ -151,22 +150,22 @@ def figures(test_set: str, document: Mapping[str, Any]) -> list[Figure]:
 def main() -> None:
     """Run the experiment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the texts and N-best lists")
-    parser.add_argument("--work", type=Path, default=Path("demo/full-text"), help="where models are kept")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the N-best lists")
+    parser.add_argument("--bundle", type=Path, default=Path("demo/bundle"), help="the demo's bundle, or one like it")
     parser.add_argument("--shuffles", type=int, default=5, help="shuffled orders a set")
     arguments = parser.parse_args()
-    folder = arguments.work / "protocols"
-    folder.mkdir(parents=True, exist_ok=True)
-    bundle = train(arguments.data, arguments.work)
-    weights = tuned(arguments.data, arguments.work, bundle, TUNING, MIXTURE)
-    found = choose(arguments.data, bundle, weights)
+    bundle = arguments.bundle
+    subprocess.run([sys.executable, DEMO, "--train-only", "--output", bundle], check=True)
+    folder = bundle.parent / "protocols"
+    folder.mkdir(exist_ok=True)
+    found = choose(arguments.data, bundle)
     chosen = [Figure("lj.dev winners, static: perplexity, mixture", found.static, "perplexity")]
     chosen += [
         Figure(f"lj.dev winners, rate {o.rate:g}, tau {o.tau}: perplexity, mixture", value, "perplexity")
         for o, value in sorted(found.perplexities.items(), key=lambda item: item[1])
     ]
     own = compare(arguments.data, folder, bundle, tuned_in_sessions(arguments.data, folder, bundle, found.best))
-    cells = run(arguments.data, folder, bundle, weights, found.best, arguments.shuffles)
+    cells = run(arguments.data, folder, bundle, found.best, arguments.shuffles)
     command = f"make protocols DATA=DIR ARGS='--shuffles {arguments.shuffles}'"
     print(f"written to {write('protocols', chosen + own + cells, command)}")
 
