@@ -40,7 +40,7 @@ def live_sessions(vocabulary: Vocabulary, model: ElmanLM, lists: list[NBest], se
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
-            url = _address(server, folder / "log")
+            url = address(server, folder / "log")
             waits, seconds = asyncio.run(_talk(url, lists, sessions))
             resident = _resident_mib(server.pid)
         finally:
@@ -56,7 +56,8 @@ def live_sessions(vocabulary: Vocabulary, model: ElmanLM, lists: list[NBest], se
     ]
 
 
-def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+def address(server: subprocess.Popen[bytes], log: Path) -> str:
+    """Where a server that has just been started listens, as its log says."""
     begun = time.monotonic()
     while time.monotonic() - begun < SECONDS_TO_START:
         if found := re.search(r'"host":"([^"]+)","port":(\d+).*"listening"', log.read_text()):

@@ -91,6 +91,10 @@ _ApiKey = Annotated[
 ]
 _Device = Annotated[str | None, typer.Option(help="With --bundle: auto, cpu or cuda.")]
 _Threads = Annotated[int | None, typer.Option(min=0, help="With --bundle: threads; 0 leaves the choice to torch.")]
+_Precision = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    typer.Option(help="With --bundle: bfloat16 is faster where the processor has it, and coarser."),
+]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")]
 
 
@@ -122,6 +126,7 @@ def rescore(
     api_key: _ApiKey = None,
     device: _Device = None,
     threads: _Threads = None,
+    precision: _Precision = None,
     quiet: _Quiet = False,
 ) -> None:
     """Rescore N-best lists through a server, or in this process.
@@ -138,7 +143,7 @@ def rescore(
     settings: Settings = {"log_base": log_base, "word_scores": word_scores, "compact": compact}
     if chosen := read_options(options, weight or [], interpolation, state):
         settings["options"] = chosen
-    target = choose_target(url, bundle, api_key, concurrency, retry_for, device, threads)
+    target = choose_target(url, bundle, api_key, concurrency, retry_for, device, threads, precision)
     plan = read_plan(
         settings,
         dynamic=dynamic,

@@ -90,6 +90,7 @@ class Client:
         log_base:    "e" or "10": the base of the scores sent; answers are always natural logs
         word_scores: ask for the per-word values of each model
         compact:     ask for order, totals and posteriors alone
+        best_only:   ask for the best hypothesis of each list alone; the answer's ranking is then a single one
 
         Raises UsageError for what is no JSON, ServerError for the rest.
         """

@@ -98,7 +98,7 @@ class Session(_Handle):
         """Rescore a list and have its winner accepted, once however often it is sent.
 
         if_version: refuse with VersionConflictError where the session is at another version
-        form:       log_base, word_scores and compact, as of `Client.rescore`
+        form:       log_base, word_scores, compact and best_only, as of `Client.rescore`
         """
         return self._drive(self._flows.rescore(utterance, form, if_version))
 

@@ -27,6 +27,7 @@ from .exchange import Call, Exchange, Flow, Reply, encode, json_answer, refusal
 from .types import Form, SessionAnswer, SessionDescription, SessionOptions, Utterance, Weights
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_ETAG = re.compile(r'"[0-9]+(-[0-9a-f]+)"')
 _BYTES = "application/octet-stream"
 
 
@@ -82,6 +83,9 @@ class SessionFlows:
     version: the newest version that this client has heard of; None before the session is opened
     """
 
+    # What the server adds to versions, in its ETags, to tell a session from an older one of its id.
+    _incarnation = ""
+
     def __init__(self, exchange: Exchange, made: SessionMade) -> None:
         self._exchange = exchange
         self._opening = made.opening
@@ -91,6 +95,7 @@ class SessionFlows:
 
     def open(self) -> Flow[SessionDescription]:
         """Make the session, or see that it exists."""
+        self._incarnation = ""
         if self._opening.call is None:
             return (yield from self.describe())
         reply = yield from self._exchange.reply(self._opening.call)
@@ -168,12 +173,15 @@ class SessionFlows:
         self._success((yield from once.reply(Call("DELETE", self._path))))
 
     def _change(self, method: str, below: str, body: Any, if_version: int | None) -> Flow[Reply]:
-        headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
+        headers = {} if if_version is None else {"If-Match": f'"{if_version}{self._incarnation}"'}
         content = None if body is None else encode(body)
         return (yield from self._exchange.reply(Call(method, self._path + below, content, headers)))
 
     def _success(self, reply: Reply) -> httpx.Response:
         if reply.response.is_success:
+            # Of the session first met, and no other: to be told when it was made anew is what tags are for.
+            found = _ETAG.fullmatch(reply.response.headers.get("etag", ""))
+            self._incarnation = self._incarnation or (found[1] if found else "")
             return reply.response
         failure = refusal(reply.response)
         if isinstance(failure, ProblemError):

@@ -73,6 +73,7 @@ class EngineTarget:
     bundle: str
     device: str = "auto"
     threads: int = 0
+    precision: str = "float32"
     concurrency: int = 1
     retry_seconds: float = 0.0
 
@@ -87,7 +88,7 @@ class EngineTarget:
             raise MissingExtraError(
                 "nbest rescore --bundle needs the extra \"models\": pip install 'nbest-rescoring[models]'"
             ) from error
-        engine: Engine = load(self.bundle, device=self.device, threads=self.threads)
+        engine: Engine = load(self.bundle, device=self.device, threads=self.threads, precision=self.precision)
         return engine
 
     @asynccontextmanager
@@ -110,12 +111,13 @@ def choose_target(
     retry_seconds: float,
     device: str | None,
     threads: int | None,
+    precision: str | None,
 ) -> ServerTarget | EngineTarget:
     """A service or an engine, as the options say. Raises UsageError where they say both, neither or nonsense."""
     if url is not None and bundle is None:
-        if device is not None or threads is not None:
-            raise UsageError("--device and --threads go with --bundle; the server has its own")
+        if device is not None or threads is not None or precision is not None:
+            raise UsageError("--device, --threads and --precision go with --bundle; the server has its own")
         return ServerTarget(url, api_key, concurrency, retry_seconds)
     if bundle is not None and url is None:
-        return EngineTarget(bundle, device or "auto", threads or 0)
+        return EngineTarget(bundle, device or "auto", threads or 0, precision or "float32")
     raise UsageError("give either --url URL or --bundle DIR")

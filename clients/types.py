@@ -52,6 +52,7 @@ class Form(TypedDict, total=False):
     log_base: LogBase
     word_scores: bool
     compact: bool
+    best_only: bool
 
 
 class Settings(Form, total=False):
@@ -85,7 +86,7 @@ class Ranked(TypedDict):
 
 
 class Result(TypedDict):
-    """One utterance's result, best first."""
+    """One utterance's result, best first; of a request with best_only the best alone."""
 
     id: str
     best_text: str

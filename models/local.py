@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from models.bundle import Bundle, load_bundle, set_threads, weights_from_json, weights_to_json
 from models.errors import RescoringError
+from models.output_layer import Precision
 from models.ranking import RescoredList
 from models.session import SessionModel, SessionState
 from models.session_file import dump_state, load_state
@@ -26,11 +27,14 @@ class LocalEngine:
     bundle: the bundle's folder
     device: "auto", "cpu" or "cuda"
     threads: threads for matrix products; 0 leaves torch's own choice
+    precision: of a full softmax's normaliser: "float32" or "bfloat16"
     """
 
-    def __init__(self, bundle: str, *, device: str = "auto", threads: int = 0) -> None:
+    def __init__(
+        self, bundle: str, *, device: str = "auto", threads: int = 0, precision: Precision = "float32"
+    ) -> None:
         set_threads(threads)
-        self._bundle: Bundle = load_bundle(Path(bundle), device=device)
+        self._bundle: Bundle = load_bundle(Path(bundle), device=device, precision=precision)
 
     def models(self) -> dict[str, Any]:
         """What GET /v1/models answers."""
@@ -74,7 +78,9 @@ class LocalSessions:
             session_options_from_json(options, bundle.learning),
         )
         self._unit = LOG_UNITS[settings.get("log_base", "e")]
-        self._word_scores, self._compact = (bool(settings.get(name)) for name in ("word_scores", "compact"))
+        self._word_scores, self._compact, self._best_only = (
+            bool(settings.get(name)) for name in ("word_scores", "compact", "best_only")
+        )
         self._memory_bytes = memory_bytes
         self._states: OrderedDict[str, SessionState] = OrderedDict()
         self._held = 0
@@ -109,7 +115,7 @@ class LocalSessions:
         lists = [prepare(nbest_from_json(utterance, log_unit=self._unit)) for _, utterance in entries]
         states = [self._state(session) for session, _ in entries]
         results = self._model.rescore(lists, states, word_scores=self._word_scores)
-        return [result_to_json(_sound(result), compact=self._compact) for result in results]
+        return [result_to_json(_sound(result), compact=self._compact, best_only=self._best_only) for result in results]
 
     def accept(self, session: str, text: str, *, confirmed: bool) -> None:
         """Have a session accept a text: its winner, or a confirmed one. Raises RescoringError for what is no text."""
@@ -179,12 +185,12 @@ def rescore_request(bundle: Bundle, request: Mapping[str, Any]) -> dict[str, Any
         results = rescorer.rescore_carried(lists, weights, word_scores=word_scores)
     else:
         results = rescorer.rescore(lists, [weights] * len(lists), word_scores=word_scores)
-    compact = bool(request.get("compact", False))
+    compact, best_only = (bool(request.get(name)) for name in ("compact", "best_only"))
     return {
         "bundle": bundle.sha256,
         "weights": weights_to_json(weights),
         "state": state,
-        "results": [result_to_json(_sound(result), compact=compact) for result in results],
+        "results": [result_to_json(_sound(result), compact=compact, best_only=best_only) for result in results],
     }
 
 

@@ -32,12 +32,14 @@ def nbest_from_json(document: Mapping[str, Any], *, log_unit: float = 1.0) -> NB
     )
 
 
-def result_to_json(result: RescoredList, *, compact: bool = False) -> dict[str, Any]:
+def result_to_json(result: RescoredList, *, compact: bool = False, best_only: bool = False) -> dict[str, Any]:
     """One utterance's result as JSON; every score is a natural log.
 
-    compact: leave out texts and parts; the order, totals and posteriors remain
+    compact:   leave out texts and parts; the order, totals and posteriors remain
+    best_only: leave out every hypothesis but the first-ranked
     """
     nbest = result.nbest
+    ranking = result.ranking[:1] if best_only else result.ranking
     out: dict[str, Any] = {"id": nbest.utterance_id}
     labels = {"session_id": nbest.session_id, "speaker": nbest.speaker}
     out.update({name: value for name, value in labels.items() if value is not None})
@@ -46,9 +48,9 @@ def result_to_json(result: RescoredList, *, compact: bool = False) -> dict[str, 
         out["scored_reference"] = " ".join(result.reference_words or ())
     out["best_text"] = result.best.text
     if compact:
-        out["ranking"] = [{"index": h.index, "total": h.total, "posterior": h.posterior} for h in result.ranking]
+        out["ranking"] = [{"index": h.index, "total": h.total, "posterior": h.posterior} for h in ranking]
     else:
-        out["ranking"] = [_hypothesis_to_json(h) for h in result.ranking]
+        out["ranking"] = [_hypothesis_to_json(h) for h in ranking]
     return out
 
 

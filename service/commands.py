@@ -17,6 +17,10 @@ _Threads = Annotated[
     int | None,
     typer.Option(min=0, help="Threads for matrix products; 0 is torch's choice; default 0.", show_default=False),
 ]
+_Precision = Annotated[
+    str | None,
+    typer.Option(help="Of a full softmax's normaliser: float32 or bfloat16; default float32.", show_default=False),
+]
 _Deadline = Annotated[
     float | None, typer.Option(help="Seconds from a request to its answer; default 30.", show_default=False)
 ]
@@ -50,6 +54,7 @@ def serve(
     port: _Port = None,
     device: _Device = None,
     threads: _Threads = None,
+    precision: _Precision = None,
     deadline_s: _Deadline = None,
     max_body_bytes: _MaxBody = None,
     session_store: _SessionStore = None,
@@ -72,6 +77,7 @@ def serve(
             "port": port,
             "device": device,
             "threads": threads,
+            "precision": precision,
             "deadline_s": deadline_s,
             "max_body_bytes": max_body_bytes,
             "session_store": session_store,

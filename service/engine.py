@@ -35,6 +35,7 @@ from service.jobs import Job, Results
 from service.schemas import RescoreRequest, Utterance
 from service.settings import Limits
 from service.telemetry import Telemetry
+from service.timing import Timing
 
 T = TypeVar("T")
 
@@ -63,6 +64,11 @@ class Plan:
     def compact(self) -> bool:
         """Whether the answer leaves out texts and parts."""
         return self.request.get("compact", False)
+
+    @property
+    def best_only(self) -> bool:
+        """Whether the answer leaves out all hypotheses but the best."""
+        return self.request.get("best_only", False)
 
     @property
     def tokens(self) -> int:
@@ -95,19 +101,19 @@ class Engine:
         self.batcher.stop()
         self._side.shutdown(wait=False, cancel_futures=True)
 
-    async def plan(self, request: RescoreRequest, size: int) -> Plan:
-        """Check and prepare a request. size: of its body, in bytes.
+    async def plan(self, request: RescoreRequest, size: int, timing: Timing) -> Plan:
+        """Check and prepare a request. size: of its body, in bytes; timing: takes up what it took.
 
         Raises RefusedListError or a ServiceError, each naming the field; the whole request is then refused.
         """
-        with self._telemetry.stage("prepare"):
+        with self._telemetry.stage("prepare", timing):
             return await self.aside(size > SMALL_BYTES, lambda: self._plan(request))
 
-    async def answer(self, plan: Plan, deadline: float) -> bytes:
+    async def answer(self, plan: Plan, deadline: float, timing: Timing) -> bytes:
         """Score a plan and encode the answer. deadline: time of the event loop's clock, in seconds."""
-        outcomes = await self.batcher.score(plan.jobs(), deadline)
+        outcomes = await self.batcher.score(plan.jobs(), deadline, timing)
         results = [result for outcome in outcomes for result in outcome]
-        with self._telemetry.stage("encode"):
+        with self._telemetry.stage("encode", timing):
             return await self.aside(plan.tokens > _SMALL_TOKENS, lambda: self._encode(plan, results))
 
     async def probe(self, timeout_s: float) -> None:
@@ -208,15 +214,17 @@ class Engine:
                 if isinstance(result, InvalidNBestError):
                     field += ".hypotheses"
                 raise RefusedListError(result, [FieldError(field, str(result), name)])
-            answers.append(result_to_json(result, compact=plan.compact))
-        return orjson.dumps(
+            shown = result_to_json(result, compact=plan.compact, best_only=plan.best_only)
+            # One by one: the encoder holds Python's lock until it is done.
+            answers.append(orjson.dumps(shown))
+        head = orjson.dumps(
             {
                 "bundle": self._bundle.sha256,
                 "weights": weights_to_json(plan.weights),
                 "state": "carried" if plan.carried else "reset",
-                "results": answers,
             }
         )
+        return head[:-1] + b',"results":[' + b",".join(answers) + b"]}"
 
 
 def _check_ids(utterances: list[Utterance]) -> None:

@@ -152,11 +152,16 @@ class InvalidPreconditionError(SessionRefusedError):
 
 
 class VersionConflictError(SessionRefusedError):
-    """The session is at another version than the caller believes. version: the one it is at."""
+    """The session is at another version than the caller believes, or another session than the caller means.
 
-    def __init__(self, version: int) -> None:
-        super().__init__(f"the session is at version {version}")
+    version: the one it is at
+    tag:     its entity tag, where it is known
+    """
+
+    def __init__(self, version: int, tag: str | None = None, detail: str | None = None) -> None:
+        super().__init__(detail or f"the session is at version {version}")
         self.version = version
+        self.tag = tag
 
 
 class ForeignBundleError(SessionRefusedError):

@@ -70,6 +70,6 @@ class Job:
 
     @cached_property
     def company(self) -> tuple[Hashable, ...]:
-        """Jobs of equal company may be scored together: they need the same models run and the same detail."""
+        """Jobs of equal company may be scored together, and cost alike: the same models run, the same detail given."""
         names = frozenset(name for name, value in self.weights.interpolation.items() if value > 0)
-        return self.word_scores, names, self.place and self.place.model
+        return self.word_scores, names, self.carried, self.place and self.place.model

@@ -98,6 +98,28 @@ ANSWER_EXAMPLE: dict[str, Any] = {
     ],
 }
 
+BEST_ONLY = {"compact": True, "best_only": True}
+
+BEST_ANSWER_EXAMPLE: dict[str, Any] = {
+    **ANSWER_EXAMPLE,
+    "results": [
+        {
+            "id": "lecture-1-0007",
+            "best_text": "the cat sat",
+            "ranking": [{"index": 1, "total": -180.4, "posterior": 0.6479408}],
+        }
+    ],
+}
+
+SERVER_TIMING: dict[str, Any] = {
+    "Server-Timing": {
+        "description": "Milliseconds that each stage took, in order, and their total from the complete request on.",
+        "schema": {"type": "string"},
+        "example": "parse;dur=0.210, prepare;dur=0.905, queue;dur=0.120, score;dur=61.300, encode;dur=0.240, "
+        "total;dur=63.000",
+    }
+}
+
 PROBLEM_EXAMPLE: dict[str, Any] = {
     "type": "/problems/invalid-request",
     "title": "Invalid request",
@@ -138,7 +160,19 @@ RESCORE: dict[str, Any] = {
     "tags": ["rescoring"],
     "response_model": None,
     "responses": {
-        200: json_content("Results in request order.", {"$ref": "#/components/schemas/RescoreAnswer"}, ANSWER_EXAMPLE),
+        200: {
+            "description": "Results in request order.",
+            "headers": SERVER_TIMING,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/RescoreAnswer"},
+                    "examples": {
+                        "ranking": {"summary": "Every hypothesis", "value": ANSWER_EXAMPLE},
+                        "best": {"summary": "The best alone", "value": BEST_ANSWER_EXAMPLE},
+                    },
+                }
+            },
+        },
         400: _problem("The body is no JSON."),
         401: _problem("The API key is missing or wrong."),
         408: _problem("The body did not arrive in time."),
@@ -155,7 +189,10 @@ RESCORE: dict[str, Any] = {
             "content": {
                 "application/json": {
                     "schema": {"$ref": "#/components/schemas/RescoreRequest"},
-                    "example": REQUEST_EXAMPLE,
+                    "examples": {
+                        "ranking": {"summary": "Every hypothesis", "value": REQUEST_EXAMPLE},
+                        "best": {"summary": "The best alone", "value": {**REQUEST_EXAMPLE, **BEST_ONLY}},
+                    },
                 }
             },
         }

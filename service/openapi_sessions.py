@@ -3,7 +3,7 @@
 from typing import Any
 
 from service import problems
-from service.openapi_parts import ANSWER_EXAMPLE, REQUEST_EXAMPLE, json_content
+from service.openapi_parts import ANSWER_EXAMPLE, REQUEST_EXAMPLE, SERVER_TIMING, json_content
 
 CREATE_EXAMPLE: dict[str, Any] = {"id": "lecture-1", "options": {"learn_from": "winner", "rate": 0.1}}
 
@@ -52,10 +52,17 @@ _UTTERANCE_ID = {"name": "utterance_id", "in": "path", "required": True, "schema
 _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
-    "description": 'Only change the session when it is at this version, such as "3".',
+    "description": "Only change the session when it still is as an answer with this ETag left it. A version alone, "
+    'such as "3", is taken too; it says nothing of whether the session is the same one.',
     "schema": {"type": "string"},
 }
-_ETAG = {"ETag": {"description": "The session's version, in quotes.", "schema": {"type": "string"}}}
+_ETAG = {
+    "ETag": {
+        "description": "The session's version, and which of the sessions that ever had the id it is.",
+        "schema": {"type": "string"},
+        "example": '"1-1f0c9a5be2d4"',
+    }
+}
 _LOCATION = {"Location": {"description": "The session's path.", "schema": {"type": "string"}}}
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
@@ -133,7 +140,7 @@ RESCORE = _operation(
                 {"$ref": "#/components/schemas/SessionAnswer"},
                 RESCORED_EXAMPLE,
             ),
-            "headers": _ETAG,
+            "headers": {**_ETAG, **SERVER_TIMING},
         },
         **_CHANGE,
         409: _problem(

@@ -128,7 +128,8 @@ def response(error: Exception) -> Response:
         headers["www-authenticate"] = "Bearer"
     members = {}
     if isinstance(cause, errors.VersionConflictError):
-        headers["etag"] = f'"{cause.version}"'
+        if cause.tag is not None:
+            headers["etag"] = cause.tag
         members["version"] = cause.version
     return _respond(kind, str(error), field_errors, headers, members)
 

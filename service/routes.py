@@ -1,7 +1,6 @@
 """The endpoints: translate in, await, translate out."""
 
 import asyncio
-import time
 
 import orjson
 from fastapi import APIRouter
@@ -10,12 +9,13 @@ from starlette.responses import Response
 
 from models.bundle import Bundle
 from service import openapi_parts as parts
-from service.engine import Engine
+from service.engine import SMALL_BYTES, Engine
 from service.errors import NotReadyError, UnsupportedMediaTypeError
 from service.middleware import RECORD, run_while_connected
-from service.schemas import RequestReader, RescoreRequest, unknown_fields
+from service.schemas import RequestReader, RescoreRequest, Utterance, unknown_fields
 from service.settings import Limits
 from service.telemetry import METRICS_MEDIA_TYPE, RequestRecord, Telemetry
+from service.timing import HEADER, Timing
 
 JSON = "application/json"
 # A probe waits in the same queue as everybody, but whoever asks for readiness does not wait as long.
@@ -32,7 +32,7 @@ class Routes:
         self._limits = limits
         self._engine = engine
         self._telemetry = telemetry
-        self._reader = RequestReader(RescoreRequest, unknown_fields)
+        self._reader = RequestReader(RescoreRequest, unknown_fields, ("utterances", Utterance))
         self._description = orjson.dumps(bundle.describe())
         self._probe: asyncio.Task[None] | None = None
         self.draining = False
@@ -58,20 +58,20 @@ class Routes:
         with self._telemetry.stage("receive"):
             body = await request.body()
         deadline = asyncio.get_running_loop().time() + self._limits.deadline_s
-        with self._telemetry.stage("parse"):
-            document = self._reader.read(body)
-        begin = time.perf_counter()
-        plan = await self._engine.plan(document, len(body))
+        timing = Timing()
+        with self._telemetry.stage("parse", timing):
+            document = await self._engine.aside(len(body) > SMALL_BYTES, lambda: self._reader.read(body))
+        plan = await self._engine.plan(document, len(body), timing)
         record: RequestRecord = request.scope[RECORD]
         record.fields |= {
             "utterances": len(plan.lists),
             "hypotheses": sum(len(prepared.ids) for prepared in plan.lists),
             "tokens": plan.tokens,
             "bytes": len(body),
-            "prepare_ms": round((time.perf_counter() - begin) * 1000, 3),
+            "prepare_ms": round(1e3 * timing.seconds["prepare"], 3),
         }
-        answer = await run_while_connected(request.receive, self._engine.answer(plan, deadline))
-        return Response(answer, media_type=JSON)
+        answer = await run_while_connected(request.receive, self._engine.answer(plan, deadline, timing))
+        return Response(answer, headers={HEADER: timing.header()}, media_type=JSON)
 
     async def models(self) -> Response:
         """Describe the bundle: models, weights, normaliser, vocabulary."""

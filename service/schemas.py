@@ -9,7 +9,7 @@ surrogate is no JSON text.
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar, cast
 
 import pydantic_core
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError, with_config
@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from service.errors import FieldError, InvalidRequestError, NotJSONError
+from service.json_pieces import cut
 from service.problems import MAX_ERRORS
 from service.settings import UTTERANCES_CAP
 
@@ -28,6 +29,8 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
 ANSWER = ConfigDict(strict=True, extra="forbid")
 _MAX_NAME = 256
+# Parsing this much takes a few milliseconds.
+_LARGE_BYTES = 2**18
 _MAX_SHOWN_KEY = 64
 # What pydantic puts behind a path when it is the key itself that is wrong.
 _OF_THE_KEY = "[key]"
@@ -40,6 +43,13 @@ def _no_nul(text: str) -> str:
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+BestOnly = Annotated[
+    bool,
+    Field(
+        description="Answer with the best hypothesis of each list alone: a ranking of one. With compact, that is its "
+        "text, index, total and posterior."
+    ),
+]
 Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_no_nul)]
 
 
@@ -113,6 +123,7 @@ class RescoreRequest(TypedDict):
     ]
     word_scores: NotRequired[Annotated[bool, Field(description="Answer with per-word values of each model.")]]
     compact: NotRequired[Annotated[bool, Field(description="Answer with order, totals and posteriors only.")]]
+    best_only: NotRequired[BestOnly]
 
 
 @with_config(ANSWER)
@@ -156,7 +167,7 @@ class Ranked(TypedDict):
 
 @with_config(ANSWER)
 class Result(TypedDict):
-    """One utterance's hypotheses, best first; N in, N out."""
+    """One utterance's hypotheses, best first: N in, N out, unless best_only asked for the first alone."""
 
     id: str
     best_text: str
@@ -216,22 +227,50 @@ class RequestReader(Generic[T]):
 
     kind:    the TypedDict that the body is
     unknown: names the fields of a request that are not documented
+    parts:   a field that holds an array of objects, and the TypedDict of these; a large body is read one by one
     """
 
-    def __init__(self, kind: type[T], unknown: Callable[[T], Iterator[FieldError]]) -> None:
+    def __init__(
+        self, kind: type[T], unknown: Callable[[T], Iterator[FieldError]], parts: tuple[str, type] | None = None
+    ) -> None:
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
         self._unknown = unknown
+        self._field = parts[0] if parts else ""
+        self._part: TypeAdapter[Any] | None = TypeAdapter(parts[1]) if parts else None
 
     def read(self, body: bytes) -> T:
         """The request in a body. Raises NotJSONError, or InvalidRequestError naming fields and utterances."""
-        try:
-            request = self._adapter.validate_json(body)
-        except ValidationError as error:
-            raise _refusal(error, body) from None
+        request = self._read_by_parts(body, self._part) if self._part and len(body) > _LARGE_BYTES else None
+        if request is None:
+            try:
+                request = self._adapter.validate_json(body)
+            except ValidationError as error:
+                raise _refusal(error, body) from None
         found = list(islice(self._unknown(request), MAX_ERRORS))
         if found:
             raise InvalidRequestError(f"{found[0].field}: {found[0].message}", errors=found)
         return request
+
+    def _read_by_parts(self, body: bytes, part: TypeAdapter[Any]) -> T | None:
+        """The request in a large body; None where it must be read as a whole.
+
+        Of several parts that are wrong the first alone is reported.
+        """
+        pieces = cut(body, self._field)
+        if pieces is None or len(pieces.items) > UTTERANCES_CAP:
+            return None
+        read, number, piece = [], 0, pieces.frame
+        try:
+            request: Any = self._adapter.validate_json(piece)
+            for number, piece in enumerate(pieces.items):  # noqa: B007 - the refusal names it
+                read.append(part.validate_json(piece))
+        except ValidationError as error:
+            if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":
+                # Where it is no JSON is told by its place in the whole body.
+                return None
+            raise _refusal(error, piece, () if piece is pieces.frame else (self._field, number)) from None
+        request[self._field] = read
+        return cast("T", request)
 
 
 def unknown_fields(request: RescoreRequest) -> Iterator[FieldError]:
@@ -279,15 +318,19 @@ def field_path(location: tuple[int | str, ...]) -> str:
     return out
 
 
-def _refusal(error: ValidationError, body: bytes) -> NotJSONError | InvalidRequestError:
+def _refusal(
+    error: ValidationError, body: bytes, where: tuple[int | str, ...] = ()
+) -> NotJSONError | InvalidRequestError:
+    """What is wrong with a body, or with a part of one. where: the part's place in the whole."""
     entries = error.errors(include_url=False, include_input=False, include_context=False)
     if entries[0]["type"] == "json_invalid":
         return NotJSONError(f"the body is no JSON: {entries[0]['msg'].removeprefix('Invalid JSON: ')}")
     found = []
     sent = pydantic_core.from_json(body)
     for entry in entries[:MAX_ERRORS]:
-        path = field_path(entry["loc"]) or "the body"
-        found.append(FieldError(path, entry["msg"], _utterance_id(sent, entry["loc"])))
+        location = where + entry["loc"]
+        utterance = _id_of(sent) if where else _utterance_id(sent, location)
+        found.append(FieldError(field_path(location) or "the body", entry["msg"], utterance))
     more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
     return InvalidRequestError(f"{found[0].field}: {found[0].message}{more}", errors=found)
 
@@ -300,5 +343,9 @@ def _utterance_id(sent: Any, location: tuple[int | str, ...]) -> str | None:
             utterance = sent["utterance"]
         case _:
             return None
+    return _id_of(utterance)
+
+
+def _id_of(utterance: Any) -> str | None:
     name = utterance.get("id") if isinstance(utterance, dict) else None
     return name if isinstance(name, str) and len(name) <= _MAX_NAME else None

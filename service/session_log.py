@@ -21,6 +21,9 @@ _LEVEL = 1
 def fingerprint(request: SessionRescoreRequest) -> str:
     """SHA-256 of what is asked, however it was written down: one that is equal is the same request repeated."""
     asked = {"log_base": "e", "word_scores": False, "compact": False, **request}
+    if not request.get("best_only", True):
+        # As if unsaid: logs are older than the option.
+        del asked["best_only"]
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -57,6 +57,9 @@ class StateMemory:
         self._held: OrderedDict[str, Held] = OrderedDict()
         self.bytes = 0
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def find(self, record: SessionRecord) -> Held | None:
         """What is held of a session as its record says it stands now; its time of use is taken from there."""
         held = self.drop(record.session_id)

@@ -117,16 +117,24 @@ class SessionRegister:
                 if await self._full():
                     await self._refuse(held.record.session_id)
             await self._access(create)
+            self._telemetry.sessions.live.inc()
         await self._states.keep(held)
 
     async def expire(self) -> None:
         """Let go of the sessions that nobody used for too long."""
         before = self._clock() - self._limits.session_idle_s
-        for session_id in await self._access(lambda store: store.expire(before)):
+        expired = await self._access(lambda store: store.expire(before))
+        self._telemetry.sessions.expired.inc(len(expired))
+        for session_id in expired:
             self._states.drop(session_id)
 
+    async def _count(self) -> int:
+        count = await self._access(lambda store: store.count())
+        self._telemetry.sessions.live.set(count)
+        return count
+
     async def _full(self) -> bool:
-        return await self._access(lambda store: store.count()) >= self._limits.max_sessions
+        return await self._count() >= self._limits.max_sessions
 
     async def _refuse(self, session_id: str) -> None:
         """Say why there will be no new session of this id."""
@@ -139,8 +147,9 @@ class SessionRegister:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(_MAX_SWEEP_S, self._limits.session_idle_s * _SWEEP_SHARE))
             try:
                 await self.expire()
+                await self._count()
             except ServiceError as error:
                 self._telemetry.log.warning("sessions cannot expire now", reason=type(error).__name__)
+            await asyncio.sleep(min(_MAX_SWEEP_S, self._limits.session_idle_s * _SWEEP_SHARE))

@@ -1,7 +1,6 @@
 """The endpoints of sessions: translate in, await, translate out."""
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import openapi_sessions as parts
-from service.errors import FieldError, InvalidPreconditionError, InvalidRequestError, NoSuchSessionError
+from service.errors import FieldError, InvalidRequestError, NoSuchSessionError
 from service.middleware import RECORD, run_while_connected
 from service.routes import JSON, check_media_type
 from service.schemas import RequestReader
@@ -30,15 +29,16 @@ from service.session_schemas import (
     unknown_in_rescore,
     unknown_in_transcript,
 )
-from service.sessions import Sessions, Versions
+from service.session_tags import Tag, Tags, read_tags, tag_of
+from service.sessions import Sessions
 from service.settings import Limits
 from service.telemetry import RequestRecord, Telemetry
+from service.timing import HEADER, Timing
 
 T = TypeVar("T")
 
 _NOTHING = b"{}"
 _FILE = "application/octet-stream"
-_VERSION = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 
 
 class _AnyText(Convertor[str]):
@@ -98,52 +98,47 @@ class SessionRoutes:
         """Rescore one utterance from the session's state, and accept the winner."""
         with self._telemetry.stage("receive"):
             body = await _body(request)
-        session_id, versions = _id(request), _versions(request)
-        with self._telemetry.stage("parse"):
+        session_id, tags = _id(request), _tags(request)
+        timing = Timing()
+        with self._telemetry.stage("parse", timing):
             document = self._rescore_reader.read(body)
-        asked = await self._sessions.rescoring.prepare(document, len(body))
+        asked = await self._sessions.rescoring.prepare(document, len(body), timing)
         record: RequestRecord = request.scope[RECORD]
         record.fields |= {
             "hypotheses": len(asked.prepared.ids),
             "tokens": asked.prepared.tokens,
             "bytes": len(body),
         }
-        version, answer = await self._run(
-            request, lambda deadline: self._sessions.rescore(session_id, asked, versions, deadline)
+        tag, answer = await self._run(
+            request, lambda deadline: self._sessions.rescore(session_id, asked, tags, deadline)
         )
-        return Response(answer, headers=_etag(version), media_type=JSON)
+        return Response(answer, headers={**_etag(tag), HEADER: timing.header()}, media_type=JSON)
 
     async def confirm(self, request: Request) -> Response:
         """Say what was really said in an utterance; it is learnt in place of the winner."""
-        session_id, versions, name = _id(request), _versions(request), request.path_params["utterance_id"]
+        session_id, tags, name = _id(request), _tags(request), request.path_params["utterance_id"]
         text = self._transcript_reader.read(await _body(request))["text"]
         return _described(
-            await self._run(
-                request, lambda deadline: self._sessions.confirm(session_id, name, text, versions, deadline)
-            )
+            await self._run(request, lambda deadline: self._sessions.confirm(session_id, name, text, tags, deadline))
         )
 
     async def reset(self, request: Request) -> Response:
         """Make a session forget all that it was told."""
-        session_id, versions = _id(request), _versions(request)
+        session_id, tags = _id(request), _tags(request)
         await _body(request)
-        return _described(
-            await self._run(request, lambda deadline: self._sessions.reset(session_id, versions, deadline))
-        )
+        return _described(await self._run(request, lambda deadline: self._sessions.reset(session_id, tags, deadline)))
 
     async def fork(self, request: Request) -> Response:
         """Make a session from another one; the two then go their own ways."""
-        session_id, versions = _id(request), _versions(request)
+        session_id, tags = _id(request), _tags(request)
         new_id = self._fork_reader.read(await _body(request) or _NOTHING).get("id")
-        return _made(
-            await self._run(request, lambda deadline: self._sessions.fork(session_id, new_id, versions, deadline))
-        )
+        return _made(await self._run(request, lambda deadline: self._sessions.fork(session_id, new_id, tags, deadline)))
 
     async def export(self, request: Request) -> Response:
         """A session as one safetensors file: state, options and log."""
         session_id = _id(request)
-        version, file = await self._run(request, lambda deadline: self._sessions.export(session_id, deadline))
-        return Response(file, headers=_etag(version), media_type=_FILE)
+        tag, file = await self._run(request, lambda deadline: self._sessions.export(session_id, deadline))
+        return Response(file, headers=_etag(tag), media_type=_FILE)
 
     async def import_file(self, request: Request) -> Response:
         """Make a session from an exported file."""
@@ -156,8 +151,8 @@ class SessionRoutes:
 
     async def delete(self, request: Request) -> Response:
         """Delete a session."""
-        session_id, versions = _id(request), _versions(request)
-        await self._run(request, lambda deadline: self._sessions.delete(session_id, versions, deadline))
+        session_id, tags = _id(request), _tags(request)
+        await self._run(request, lambda deadline: self._sessions.delete(session_id, tags, deadline))
         return Response(status_code=204)
 
     async def _run(self, request: Request, work: Callable[[float], Coroutine[Any, Any, T]]) -> T:
@@ -180,24 +175,18 @@ def _id(request: Request) -> str:
     return session_id
 
 
-def _versions(request: Request) -> Versions:
-    """The versions that If-Match names; None where any will do."""
-    given = ",".join(request.headers.getlist("if-match"))
-    if not given or given.strip() == "*":
-        return None
-    tags = [_VERSION.fullmatch(tag.strip()) for tag in given.split(",")]
-    if None in tags:
-        raise InvalidPreconditionError('If-Match must be a version in quotes, such as "3", or *')
-    return {int(tag[1]) for tag in tags if tag}
+def _tags(request: Request) -> Tags:
+    """The tags that If-Match names; None where any will do."""
+    return read_tags(",".join(request.headers.getlist("if-match")))
 
 
-def _etag(version: int) -> dict[str, str]:
-    return {"etag": f'"{version}"'}
+def _etag(tag: Tag) -> dict[str, str]:
+    return {"etag": str(tag)}
 
 
 def _described(held: Held, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(
-        orjson.dumps(describe(held)), status, {**_etag(held.record.version), **(headers or {})}, media_type=JSON
+        orjson.dumps(describe(held)), status, {**_etag(tag_of(held.record)), **(headers or {})}, media_type=JSON
     )
 
 

@@ -12,6 +12,7 @@ from service.errors import FieldError
 from service.schemas import (
     ANSWER,
     STRICT,
+    BestOnly,
     Number,
     Rescoring,
     Result,
@@ -115,6 +116,7 @@ class SessionRescoreRequest(TypedDict):
     ]
     word_scores: NotRequired[Annotated[bool, Field(description="Answer with per-word values of each model.")]]
     compact: NotRequired[Annotated[bool, Field(description="Answer with order, totals and posteriors only.")]]
+    best_only: NotRequired[BestOnly]
 
 
 @with_config(STRICT)

@@ -42,7 +42,8 @@ class SessionStates:
         self._access = access
         self._every = limits.session_snapshot_every
         self._telemetry = telemetry
-        self._memory = StateMemory(limits.session_memory_bytes)
+        self._memory = memory = StateMemory(limits.session_memory_bytes)
+        telemetry.sessions.watch_memory(lambda: len(memory), lambda: memory.bytes)
         self._learning = ThreadPoolExecutor(1, thread_name_prefix="learning")
         self._saving: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -61,6 +62,7 @@ class SessionStates:
         held = self._memory.find(record)
         if held is None:
             held = await self._from_store(record)
+            self._telemetry.sessions.restored.inc()
             await self.keep(held)
         return held
 
@@ -72,6 +74,7 @@ class SessionStates:
             self._saving.add(task)
             task.add_done_callback(self._saving.discard)
         while (out := self._memory.overflow()) is not None:
+            self._telemetry.sessions.evicted.inc()
             if out.worth_saving.entries > out.saved:
                 await self._save(out)
 

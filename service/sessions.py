@@ -11,7 +11,7 @@ What changes a session is done wholly once it has begun, also when whoever asked
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -24,7 +24,6 @@ from service.errors import (
     NoSuchUtteranceError,
     RefusedListError,
     SessionFullError,
-    VersionConflictError,
 )
 from service.session_kinds import SessionKinds
 from service.session_log import size_of
@@ -34,15 +33,13 @@ from service.session_rescoring import Asked, SessionRescoring
 from service.session_schemas import CreateRequest
 from service.session_states import SessionStates
 from service.session_store import Entry, SessionRecord, SessionStore, StaleVersionError
+from service.session_tags import Tag, Tags, check, check_incarnation, tag_of
 from service.settings import Limits
 from service.store_access import OutrunError, StoreAccess
 from service.telemetry import Telemetry
 from service.turns import Turns, wholly
 
 T = TypeVar("T")
-
-# The versions that a caller would have a session be at; None where it does not say.
-Versions = Collection[int] | None
 
 # How often something is begun anew because another replica was quicker.
 _ATTEMPTS = 5
@@ -65,6 +62,7 @@ class Sessions:
     ) -> None:
         self._bundle = bundle
         self._limits = limits
+        self._telemetry = telemetry
         self._clock = clock
         self._turns = Turns()
         self._kinds = SessionKinds(bundle, engine)
@@ -99,17 +97,18 @@ class Sessions:
 
         return await self._in_turn(session_id, deadline, step)
 
-    async def rescore(self, session_id: str, asked: Asked, versions: Versions, deadline: float) -> tuple[int, bytes]:
-        """Rescore an utterance and accept its winner; the session's version then, and the answer.
+    async def rescore(self, session_id: str, asked: Asked, tags: Tags, deadline: float) -> tuple[Tag, bytes]:
+        """Rescore an utterance and accept its winner; the session's tag then, and the answer.
 
         What was answered before is answered again, whatever the version. The deadline holds for scoring, too.
         """
 
-        async def step() -> tuple[int, bytes]:
+        async def step() -> tuple[Tag, bytes]:
             found = await self.register.look(session_id, asked.utterance_id)
+            check_incarnation(found.record, tags)
             if found.entry is not None:
                 return await self.rescoring.repeat(found.record, found.entry, asked)
-            _check(found.record, versions)
+            check(found.record, tags)
             held = await wholly(self._states.find(found.record))
             if held.now.log_bytes >= self._limits.session_log_bytes:
                 raise SessionFullError("the session's log is full; reset it, or go on in a new session")
@@ -118,7 +117,7 @@ class Sessions:
 
         return await self._in_turn(session_id, deadline, step)
 
-    async def confirm(self, session_id: str, utterance_id: str, text: str, versions: Versions, deadline: float) -> Held:
+    async def confirm(self, session_id: str, utterance_id: str, text: str, tags: Tags, deadline: float) -> Held:
         """Make a session what it would be had this text been learnt in place of an utterance's winner.
 
         Raises RefusedListError when no text may be like this, or NoSuchUtteranceError.
@@ -127,43 +126,44 @@ class Sessions:
 
         async def step() -> Held:
             found = await self.register.look(session_id, utterance_id)
+            check_incarnation(found.record, tags)
             if found.entry is None or found.number is None:
                 raise NoSuchUtteranceError("the session has accepted no utterance of this id since its last reset")
             if found.entry.confirmed == words:
                 return await wholly(self._states.find(found.record))
-            _check(found.record, versions)
+            check(found.record, tags)
             return await wholly(self._confirm(found.record, found.number, words))
 
         return await self._in_turn(session_id, deadline, step)
 
-    async def reset(self, session_id: str, versions: Versions, deadline: float) -> Held:
+    async def reset(self, session_id: str, tags: Tags, deadline: float) -> Held:
         """Make a session forget all that it was told; it then scores as a new one does, bit for bit."""
 
         async def step() -> Held:
             found = await self.register.look(session_id)
-            _check(found.record, versions)
+            check(found.record, tags)
             return await wholly(self._reset(found.record))
 
         return await self._in_turn(session_id, deadline, step)
 
-    async def fork(self, session_id: str, new_id: str | None, versions: Versions, deadline: float) -> Held:
+    async def fork(self, session_id: str, new_id: str | None, tags: Tags, deadline: float) -> Held:
         """A new session that is what another one is; each then goes its own way."""
 
         async def step() -> Held:
             found = await self.register.look(session_id)
-            _check(found.record, versions)
+            check(found.record, tags)
             return await wholly(self._fork(found.record, _named(new_id)))
 
         return await self._in_turn(session_id, deadline, step)
 
-    async def export(self, session_id: str, deadline: float) -> tuple[int, bytes]:
-        """A session's version, and the session as a file."""
+    async def export(self, session_id: str, deadline: float) -> tuple[Tag, bytes]:
+        """A session's tag, and the session as a file."""
 
-        async def step() -> tuple[int, bytes]:
+        async def step() -> tuple[Tag, bytes]:
             record = (await self.register.look(session_id)).record
             state = (await wholly(self._states.find(record))).now.state
             file = await self._access(lambda store: session_transfer.export(record, _log(store, record), state))
-            return record.version, file
+            return tag_of(record), file
 
         return await self._in_turn(session_id, deadline, step)
 
@@ -180,14 +180,15 @@ class Sessions:
         held = Held(record, self._kinds.model(file.settled), Reached(file.state, count, log_bytes), saved=count)
         return await wholly(self._add(held, file.entries))
 
-    async def delete(self, session_id: str, versions: Versions, deadline: float) -> None:
+    async def delete(self, session_id: str, tags: Tags, deadline: float) -> None:
         """Delete a session, whichever bundle it belongs to."""
 
         async def step() -> None:
             found = await self.register.look(session_id, any_bundle=True)
-            _check(found.record, versions)
+            check(found.record, tags)
             await wholly(self._access(lambda store: store.delete(session_id)))
             self._states.drop(session_id)
+            self._telemetry.sessions.live.dec()
 
         await self._in_turn(session_id, deadline, step)
 
@@ -241,12 +242,6 @@ class Sessions:
 
 def _named(session_id: str | None) -> str:
     return uuid.uuid4().hex if session_id is None else session_id
-
-
-def _check(record: SessionRecord, versions: Versions) -> None:
-    """Raise VersionConflictError where the caller would have the session be at another version."""
-    if versions is not None and record.version not in versions:
-        raise VersionConflictError(record.version)
 
 
 def _log(store: SessionStore, record: SessionRecord) -> list[Entry]:

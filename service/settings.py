@@ -37,6 +37,8 @@ class Limits(BaseModel):
     max_queue_lists:     lists waiting to be scored
     max_queue_tokens:    words and sentence ends waiting to be scored
     max_batch_tokens:    hypotheses x longest hypothesis scored in one step, padding counted
+    target_step_s:       seconds that a step with several lists shall take at most, since what comes meanwhile waits as
+                         long; steps may take longer where shorter ones would cost throughput
     receive_timeout_s:   seconds for a client to send a request's headers, and again for its body
     keep_alive_s:        seconds an idle connection is kept open
     deadline_s:          seconds from a complete request to its answer; then 503 or 504
@@ -62,6 +64,7 @@ class Limits(BaseModel):
     max_queue_lists: _Count = 2048
     max_queue_tokens: _Count = 2**20
     max_batch_tokens: _Count = 2**15
+    target_step_s: _Seconds = 0.1
     receive_timeout_s: _Seconds = 30.0
     keep_alive_s: Annotated[int, Field(ge=1, le=3600)] = 15
     deadline_s: _Seconds = 30.0
@@ -82,6 +85,7 @@ class Settings(Limits, BaseSettings):
     host, port:     where to listen; port 0 takes any free port
     device:         auto, cpu or cuda
     threads:        threads for matrix products; 0 leaves torch's own choice
+    precision:      of a full softmax's normaliser: float32, or bfloat16 where the processor is faster in it
     api_key:        when set, every request but GET /health/* must bring it as "Authorization: Bearer KEY"
     docs:           whether /docs and /openapi.json are served
     log_requests:   whether each request is logged
@@ -101,6 +105,7 @@ class Settings(Limits, BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
     api_key: Annotated[SecretStr, Field(min_length=8)] | None = None
     docs: bool = True
     log_requests: bool = True

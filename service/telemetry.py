@@ -12,6 +12,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from structlog.typing import FilteringBoundLogger, Processor
 
+from service.session_metrics import SessionMetrics
+from service.timing import Timing
+
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STAGES = ("receive", "parse", "prepare", "queue", "score", "encode")
 
@@ -32,7 +35,7 @@ class RequestRecord:
 
 
 class Telemetry:
-    """The metrics of one app, in a registry of their own, and its log."""
+    """The metrics of one app, in a registry of their own, and its log. sessions: those about sessions."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
@@ -62,6 +65,7 @@ class Telemetry:
             "nbest_batch_lists", "N-best lists in a step.", buckets=_LISTS, registry=self.registry
         )
         self._failures = Counter("nbest_step_failures", "Units of work that a model failed on.", registry=self.registry)
+        self.sessions = SessionMetrics(self.registry)
         self._queue_lists = Gauge("nbest_queue_lists", "Lists waiting to be scored.", registry=self.registry)
         self._queue_tokens = Gauge(
             "nbest_queue_tokens", "Words and sentence ends waiting to be scored.", registry=self.registry
@@ -73,13 +77,16 @@ class Telemetry:
         self._queue_tokens.set_function(tokens)
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; a stage that fails is timed too."""
+    def stage(self, name: str, timing: Timing | None = None) -> Iterator[None]:
+        """Time a stage; a stage that fails is timed too. timing: of the request, where it is told its times."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.observe_stage(name, time.perf_counter() - begin)
+            seconds = time.perf_counter() - begin
+            self.observe_stage(name, seconds)
+            if timing is not None:
+                timing.add(name, seconds)
 
     def observe_stage(self, name: str, seconds: float) -> None:
         """Count a stage's time in seconds."""

@@ -39,6 +39,17 @@ def test_the_engine_answers_with_the_bundle_it_is(bundle_folder: Path, bundle: B
     assert answer["state"] == "reset"
 
 
+def test_bfloat16_is_opted_for_said_and_near(bundle_folder: Path) -> None:
+    exact, rounded = (LocalEngine(str(bundle_folder), device="cpu", precision=p) for p in ("float32", "bfloat16"))
+    said = [{m["name"]: m.get("precision") for m in e.models()["models"]}["rnn"] for e in (exact, rounded)]
+    assert said == ["float32", "bfloat16"]
+    there, here = (
+        {entry["index"]: entry["lm_by_model"]["rnn"] for entry in ranking(engine.rescore(request(*HYPOTHESES)))}
+        for engine in (exact, rounded)
+    )
+    assert here == pytest.approx(there, abs=0.05)
+
+
 def test_without_options_the_bundles_weights_are_used(bundle: Bundle) -> None:
     weights = rescore_request(bundle, request(*HYPOTHESES))["weights"]
     assert (weights["lm_scale"], weights["word_bonus"], weights["interpolation"]) == (

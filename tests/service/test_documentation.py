@@ -32,8 +32,17 @@ async def test_the_request_example_is_answered(client: httpx.AsyncClient) -> Non
     assert response.status_code == 200
 
 
-def test_the_answer_example_is_an_answer() -> None:
-    TypeAdapter(RescoreAnswer).validate_json(json.dumps(openapi_parts.ANSWER_EXAMPLE))
+async def test_the_short_answer_is_as_its_example_shows(client: httpx.AsyncClient) -> None:
+    request = {**openapi_parts.REQUEST_EXAMPLE, **openapi_parts.BEST_ONLY}
+    (result,) = (await client.post("/v1/rescore", json=request)).json()["results"]
+    (shown,) = openapi_parts.BEST_ANSWER_EXAMPLE["results"]
+    assert (result.keys(), result["ranking"][0].keys()) == (shown.keys(), shown["ranking"][0].keys())
+    assert len(result["ranking"]) == 1
+
+
+@pytest.mark.parametrize("example", [openapi_parts.ANSWER_EXAMPLE, openapi_parts.BEST_ANSWER_EXAMPLE])
+def test_the_answer_example_is_an_answer(example: Any) -> None:
+    TypeAdapter(RescoreAnswer).validate_json(json.dumps(example))
 
 
 def test_the_problem_example_is_a_problem() -> None:
@@ -94,3 +103,11 @@ def test_what_is_shipped_comes_with_its_licence() -> None:
     shipped = Path(openapi.__file__).parent / "static" / "swagger-ui"
     assert "Apache License" in (shipped / "LICENSE").read_text(encoding="utf-8")
     assert "SmartBear" in (shipped / "NOTICE").read_text(encoding="utf-8")
+
+
+async def test_the_metrics_named_in_the_documents_are_served(client: httpx.AsyncClient) -> None:
+    document = (COMMITTED.parent / "service.md").read_text(encoding="utf-8")
+    served = (await client.get("/metrics")).text
+    named = set(re.findall(r"`(nbest_\w+)`", document))
+    assert len(named) > 10
+    assert {name for name in named if not re.search(rf"^# HELP {name}\b", served, re.MULTILINE)} == set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,9 +14,12 @@ from models.bundle import Bundle
 from models.nbest import Hypothesis, NBest
 from models.scored_lists import PreparedList
 from service.batching import Batcher
+from service.cost_model import Load
+from service.errors import QueueFullError
 from service.jobs import Job
 from service.settings import Limits
 from service.telemetry import Telemetry, make_log
+from service.timing import Timing
 
 pytestmark = pytest.mark.anyio
 
@@ -338,9 +342,94 @@ class TestWithoutHTTP:
         stayer = asyncio.create_task(batcher.score([job("stays")], deadline))
         await asyncio.sleep(0)
         leaver.cancel()
+        await asyncio.gather(leaver, return_exceptions=True)
         gate.open.set()
         await asyncio.gather(first, stayer)
         assert gate.seen == [["first"], ["stays"]]
+
+    async def test_the_thread_takes_what_waits_itself_and_does_not_wait_for_the_event_loop(
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+    ) -> None:
+        gate.open.clear()
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        first = asyncio.create_task(batcher.score([job("first")], deadline))
+        await gate.has_seen("first")
+        second = asyncio.create_task(batcher.score([job("second")], deadline))
+        await asyncio.sleep(0)
+        gate.open.set()
+        begun = time.monotonic()
+        while gate.seen[-1] != ["second"] and time.monotonic() < begun + PATIENCE_S:
+            time.sleep(0.001)  # noqa: ASYNC251 - the event loop is held up on purpose
+        assert gate.seen == [["first"], ["second"]]
+        await asyncio.gather(first, second)
+
+    @pytest.fixture
+    def slow(self, batcher: Batcher, job: Callable[[str], Job]) -> None:
+        """As if every list had taken a second so far."""
+        for _ in range(20):
+            batcher._costs.observe(job("any").company, Load(1, 3), 1.0)
+
+    @pytest.mark.usefixtures("slow")
+    async def test_what_cannot_be_done_in_time_is_refused_at_once(
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+    ) -> None:
+        gate.open.clear()
+        now = asyncio.get_running_loop().time()
+        scoring = [asyncio.create_task(batcher.score([job("first")], now + PATIENCE_S))]
+        await gate.has_seen("first")
+        scoring += [asyncio.create_task(batcher.score([job(f"w{i}")], now + PATIENCE_S)) for i in range(4)]
+        await asyncio.sleep(0)
+        # One second of the running step and four of what waits are ahead of it, then its own.
+        with pytest.raises(QueueFullError, match="would not be answered in time") as refused:
+            await batcher.score([job("hurried")], asyncio.get_running_loop().time() + 3)
+        assert refused.value.retry_after_s in {3, 4}
+        assert batcher.retry_after_s() in {4, 5}
+        scoring.append(asyncio.create_task(batcher.score([job("patient")], now + PATIENCE_S)))
+        await asyncio.sleep(0)
+        gate.open.set()
+        await asyncio.gather(*scoring)
+
+    @pytest.mark.usefixtures("slow")
+    async def test_where_nobody_waits_a_request_is_taken_whatever_is_foretold(
+        self, batcher: Batcher, job: Callable[[str], Job]
+    ) -> None:
+        (outcome,) = await batcher.score([job("lone")], asyncio.get_running_loop().time() + 0.5)
+        assert len(outcome) == 1
+
+    @pytest.mark.parametrize(("a_list_s", "together"), [(0.04, [2, 2, 1]), (0.01, [5]), (10.0, [1] * 5)])
+    async def test_a_step_of_several_lists_is_foreseen_to_last_no_longer_than_it_shall(
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job], a_list_s: float, together: list[int]
+    ) -> None:
+        # Steps shall take 0.1 s at most, which is Limits' own default.
+        gate.open.clear()
+        deadline = asyncio.get_running_loop().time() + 1000
+        scoring = [asyncio.create_task(batcher.score([job("first")], deadline))]
+        await gate.has_seen("first")
+        for _ in range(20):
+            batcher._costs.observe(job("any").company, Load(1, 3), a_list_s)
+        scoring += [asyncio.create_task(batcher.score([job(f"w{i}")], deadline)) for i in range(5)]
+        await asyncio.sleep(0)
+        # The steps of this test take next to no time; that shall not be learnt while it lasts.
+        batcher._costs.observe = lambda *_: None  # type: ignore[method-assign]
+        gate.open.set()
+        await asyncio.gather(*scoring)
+        assert [len(names) for names in gate.seen[1:]] == together
+
+    async def test_a_request_is_told_how_long_it_waited_and_was_scored(
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+    ) -> None:
+        gate.open.clear()
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        first = asyncio.create_task(batcher.score([job("first")], deadline))
+        await gate.has_seen("first")
+        timing = Timing()
+        second = asyncio.create_task(batcher.score([job("second")], deadline, timing))
+        begun = time.monotonic()
+        await asyncio.sleep(0.05)
+        gate.open.set()
+        await asyncio.gather(first, second)
+        assert timing.seconds["queue"] >= 0.05
+        assert 0 < timing.seconds["queue"] + timing.seconds["score"] <= time.monotonic() - begun + 0.01
 
     async def test_stopping_tells_whoever_still_waits(
         self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -194,6 +195,32 @@ async def test_an_answer_does_not_depend_on_the_other_lists_of_the_request(clien
     together = (await post(client, crowd)).json()["results"][0]
     for left, right in zip(alone["ranking"], together["ranking"], strict=True):
         assert left["total"] == pytest.approx(right["total"], rel=1e-6)
+
+
+@pytest.mark.parametrize("form", [{}, {"compact": True}, {"word_scores": True}])
+async def test_the_best_alone_is_the_first_of_the_ranking(
+    client: httpx.AsyncClient, ask: Ask, ranking: Ranking, bundle: Bundle, form: dict[str, bool]
+) -> None:
+    full = await post(client, ask(*TEXTS, **form))
+    best = await post(client, ask(*TEXTS, **form, best_only=True))
+    assert ranking(best) == ranking(full)[:1]
+    assert {**best.json()["results"][0], "ranking": 0} == {**full.json()["results"][0], "ranking": 0}
+    assert ranking(await post(client, ask(*TEXTS, **form, best_only=False))) == ranking(full)
+    assert best.json() == json.loads(json.dumps(rescore_request(bundle, ask(*TEXTS, **form, best_only=True))))
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_an_answer_says_where_its_time_went(client: httpx.AsyncClient, ask: Ask, large: bool) -> None:
+    begun = time.perf_counter()
+    answer = await post(client, ask(*TEXTS * (300 if large else 1)))
+    elapsed_ms = 1e3 * (time.perf_counter() - begun)
+    # https://www.w3.org/TR/server-timing/: metrics divided by commas, each a token and its parameters.
+    metrics = [metric.split(";") for metric in answer.headers["server-timing"].split(", ")]
+    assert [name for name, _ in metrics] == ["parse", "prepare", "queue", "score", "encode", "total"]
+    *parts, total = (float(duration.removeprefix("dur=")) for _, duration in metrics)
+    assert min(parts) >= 0
+    assert 0 < sum(parts) <= total + 0.01
+    assert total <= elapsed_ms
 
 
 async def test_a_compact_answer_has_the_order_totals_and_posteriors_of_the_full_one(

@@ -73,6 +73,19 @@ async def test_what_is_refused_is_an_error_of_its_own_kind(sdk: AsyncClient) -> 
         assert conflict.value.version == 1
 
 
+async def test_a_handle_of_a_session_that_was_deleted_cannot_change_its_successor(sdk: AsyncClient) -> None:
+    old, new = sdk.session("talk", keep=True), sdk.session("talk")
+    async with old:
+        await old.rescore(UTTERANCES[0])
+    await sdk.attach("talk").delete()
+    async with new:
+        await new.rescore(UTTERANCES[0])
+        assert (old.version, new.version) == (1, 1)
+        with pytest.raises(VersionConflictError):
+            await old.confirm("a/0", "the mat", if_version=1)
+        assert (await new.confirm("a/0", "the mat", if_version=1))["version"] == 2
+
+
 async def test_the_engine_in_this_process_ranks_a_session_as_the_service_does(
     sdk: AsyncClient, bundle_folder: Path
 ) -> None:

@@ -223,14 +223,16 @@ class TestVersions:
 
     async def test_a_change_of_another_version_is_409_and_says_the_version(self, talk: Talk) -> None:
         await talk.make()
-        await talk.said("u1", *LISTED)
+        tag = (await talk.say("u1", *LISTED)).headers["etag"]
         before = await talk.exported()
         for response in await self.ask_for_each_change(talk, '"0", "2"'):
             assert problem(response, 409, "version-conflict")["version"] == 1
-            assert response.headers["etag"] == '"1"'
+            assert response.headers["etag"] == tag
         assert await talk.exported() == before
 
-    @pytest.mark.parametrize("if_match", ["1", '"1', "'1'", '"one"', 'W/"1"', '"01"', '"-1"', '"1" "2"', '"1",', '""'])
+    @pytest.mark.parametrize(
+        "if_match", ["1", '"1', "'1'", '"one"', 'W/"1"', '"01"', '"-1"', '"1" "2"', '"1",', '""', '"1-"']
+    )
     async def test_a_version_that_is_none_is_400(self, talk: Talk, if_match: str) -> None:
         await talk.make()
         await talk.said("u1", *LISTED)
@@ -244,6 +246,38 @@ class TestVersions:
         await talk.make()
         await talk.said("u1", *LISTED)
         assert (await talk.confirm("u1", "a mat", **{"if-match": if_match})).status_code == 200
+
+    async def test_a_change_of_the_session_as_an_answer_left_it_is_made(self, talk: Talk) -> None:
+        await talk.make()
+        tag = (await talk.say("u1", *LISTED)).headers["etag"]
+        confirmed = await talk.confirm("u1", "a mat", **{"if-match": f'"7", {tag}'})
+        assert (confirmed.status_code, confirmed.json()["version"]) == (200, 2)
+        problem(await talk.confirm("u1", "the mat", **{"if-match": tag}), 409, "version-conflict")
+
+    async def test_a_tag_of_a_session_that_was_deleted_is_not_one_of_its_successor(self, talk: Talk) -> None:
+        await talk.make()
+        old = (await talk.say("u1", *LISTED)).headers["etag"]
+        assert (await talk.client.delete(talk.path)).status_code == 204
+        await talk.make()
+        new = (await talk.say("u1", *LISTED)).headers["etag"]
+        assert old != new
+        before = await talk.exported()
+        for response in await self.ask_for_each_change(talk, old):
+            # Both were at version 1; the detail tells that it is not about that.
+            assert problem(response, 409, "version-conflict")["detail"].startswith("the session is not the one")
+            assert response.headers["etag"] == new
+        body = {"utterance": {"id": "u1", "hypotheses": [{"text": "the", "acoustic_score": -1.0}]}}
+        repeated = await talk.client.post(f"{talk.path}/rescore", json=body, headers={"if-match": old})
+        problem(repeated, 409, "version-conflict")
+        assert await talk.exported() == before
+        assert (await talk.confirm("u1", "a mat", **{"if-match": new})).status_code == 200
+
+    async def test_a_fork_and_an_import_are_other_sessions(self, talk: Talk) -> None:
+        await talk.make()
+        tag = (await talk.say("u1", *LISTED)).headers["etag"]
+        fork = await talk.fork("fork")
+        problem(await fork.confirm("u1", "a mat", **{"if-match": tag}), 409, "version-conflict")
+        assert (await talk.client.get(talk.path)).headers["etag"] == tag
 
     async def test_what_was_done_already_is_answered_whatever_the_version(self, talk: Talk) -> None:
         await talk.make()
