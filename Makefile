@@ -26,7 +26,7 @@ KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help setup kenlm demo test test-quick test-crash check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results protocols bench-dynamic docker-build docker-check clean
+	ptb results protocols bench-dynamic bench-engine bench-service bench-training docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -111,6 +111,16 @@ protocols: $(INSTALLED) $(KENLM) ## sessions compared, one switch at a time, on 
 
 bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and what a session costs
 	$(BIN)/python benchmarks/dynamic.py $(ARGS)
+
+bench-engine: $(INSTALLED) $(KENLM) ## speed of rescoring part by part, against plain torch and the machine's limit
+	$(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-service: $(INSTALLED) $(KENLM) ## latency, throughput, refusals and HTTP's share of the service under load
+	$(BIN)/python benchmarks/service.py $(ARGS)
+
+bench-training: $(INSTALLED) ## words/s of training, and the time to a known perplexity; PTB=DIR as for `ptb`
+	@test -n '$(PTB)' || { echo 'name the folder of the three Penn Treebank files: make bench-training PTB=DIR' >&2; exit 2; }
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --data '$(PTB)' $(ARGS)
 
 # --- containers -------------------------------------------------------------------------------------------------------
 

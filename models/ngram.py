@@ -11,7 +11,7 @@ import numpy as np
 from models.base import FloatArray
 from models.errors import BundleError, ModelFailedError
 from models.prefix_tree import PrefixTree
-from models.vocabulary import EOS, UNK, UNK_ID, Vocabulary
+from models.vocabulary import EOS, EOS_ID, UNK, UNK_ID, Vocabulary
 
 LN_10 = math.log(10.0)
 
@@ -50,24 +50,19 @@ class KenLMNgram:
     def score(self, tree: PrefixTree, start: FloatArray | None = None) -> tuple[FloatArray, None]:
         """Score every event; see LanguageModel. `start` is ignored: a history ends at the sentence boundary."""
         del start
-        words = self._words
         base_score = self._model.BaseScore
+        scratch = kenlm.State()
         # KenLM must never read and write the same state object: it then returns wrong scores without a word.
         states = [kenlm.State() for _ in range(tree.nodes)]
         for root in range(tree.roots):
             self._model.BeginSentenceWrite(states[root])
-        scratch = kenlm.State()
-        child = tree.roots
-        log10 = np.empty(tree.events)
-        # Events stand in the order of the nodes they lead to, so one counter meets them.
-        event_words = tree.event_words.tolist()
-        for event, history in enumerate(tree.histories.tolist()):
-            word = event_words[event]
-            if word == 1:
-                log10[event] = base_score(states[history], EOS, scratch)
-            else:
-                log10[event] = base_score(states[history], words[word], states[child])
-                child += 1
+        # Events stand in the order of the nodes they lead to. One after another, a node's state is written before it
+        # is read; no line of Python runs in between.
+        written = np.full(tree.events, scratch)
+        written[tree.event_words != EOS_ID] = states[tree.roots :]
+        read = map(states.__getitem__, tree.histories.tolist())
+        words = map(self._words.__getitem__, tree.event_words.tolist())
+        log10 = np.fromiter(map(base_score, read, words, written.tolist()), np.float64, tree.events)
         if self._has_stand_in:
             for event in np.flatnonzero(tree.event_words == UNK_ID).tolist():
                 unknown = base_score(states[int(tree.histories[event])], UNK, scratch)

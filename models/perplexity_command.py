@@ -14,8 +14,11 @@ from models.score import interpolate
 
 
 def report_perplexity(folder: Path, text: Sequence[Path], *, carry_state: bool, device: str) -> list[dict[str, Any]]:
-    """One row a model, then one for the mixture under the bundle's interpolation weights."""
-    bundle = load_bundle(folder, device=device)
+    """One row a model, then one for the mixture under the bundle's interpolation weights.
+
+    Normalisers are computed, even those that rescoring leaves out: a perplexity is one of a distribution.
+    """
+    bundle = load_bundle(folder, device=device, exact_normaliser=True)
     rescorer = bundle.rescorer
     ids = [rescorer.vocabulary.ids(words) for words in sentences(text, rescorer.normaliser)]
     if not ids:

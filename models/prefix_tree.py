@@ -7,6 +7,7 @@ another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,45 +51,32 @@ class PrefixTree:
         lengths = np.fromiter(map(len, sentences), np.int64, count)
         start = np.zeros(count, np.int64) if roots is None else np.asarray(roots, np.int64)
         root_count = int(start.max(initial=0)) + 1
-        longest = int(lengths.max(initial=0))
-        words = np.full((count, longest + 1), EOS_ID, np.int64)
-        for row, sentence in zip(words, sentences, strict=True):
-            row[: len(sentence)] = sentence
-        stride = int(words.max(initial=EOS_ID)) + 1
+        order, rows = _sorted_rows(sentences, lengths, start)
+        depths = len(rows) - 1
 
-        parents, node_words = [np.arange(root_count)], [np.full(root_count, EOS_ID)]
-        histories: list[IntArray] = []
-        event_words: list[IntArray] = []
-        levels = [0, root_count]
-        events = np.empty((count, longest + 1), np.int64)
-        event_count = 0
-        alive, node = np.arange(count), start
-        for depth in range(longest + 1):
-            # An event is a pair (history, word): one integer names it, and equal integers are one event.
-            keys, event = np.unique(node * stride + words[alive, depth], return_inverse=True)
-            history, word = np.divmod(keys, stride)
-            histories.append(history)
-            event_words.append(word)
-            events[alive, depth] = event_count + event
-            event_count += len(keys)
-            # Every event but </s> leads to a node of the next level.
-            inner = word != EOS_ID
-            numbers = np.cumsum(inner) - 1 + levels[-1]
-            parents.append(history[inner])
-            node_words.append(word[inner])
-            goes_on = lengths[alive] > depth
-            node, alive = numbers[event[goes_on]], alive[goes_on]
-            if not len(alive):
-                break
-            levels.append(levels[-1] + int(inner.sum()))
+        # An event of depth d is a root and d + 1 words. In sorted rows equal ones are neighbours: a row begins one
+        # where it differs from the row before in any of them.
+        begins = np.arange(depths)[:, None] <= lengths[order]
+        begins[:, 1:] &= ~np.logical_and.accumulate(rows[:, 1:] == rows[:, :-1])[1:]
+        depth, row = np.nonzero(begins)
+        event_words = rows[depth + 1, row].astype(np.int64)
+        numbers = np.cumsum(begins).reshape(begins.shape) - 1
+
+        # Every event but </s> leads to a node of the next level.
+        inner = event_words != EOS_ID
+        node_after = np.cumsum(inner) - 1 + root_count
+        histories = np.where(depth > 0, node_after[numbers[depth - 1, row]], rows[0, row])
+        sizes = np.bincount(depth[inner], minlength=depths)[: depths - 1]
+        events = np.empty((count, depths), np.int64)
+        events[order] = numbers.T
         return cls(
             roots=root_count,
-            parents=np.concatenate(parents),
-            node_words=np.concatenate(node_words),
-            levels=tuple(levels),
-            histories=np.concatenate(histories),
-            event_words=np.concatenate(event_words),
-            sentences=tuple(row[: length + 1] for row, length in zip(events, lengths, strict=True)),
+            parents=np.concatenate([np.arange(root_count), histories[inner]]),
+            node_words=np.concatenate([np.full(root_count, EOS_ID), event_words[inner]]),
+            levels=(0, *np.cumsum([root_count, *sizes]).tolist()),
+            histories=histories,
+            event_words=event_words,
+            sentences=tuple(row[: length + 1] for row, length in zip(events, lengths.tolist(), strict=True)),
         )
 
     @property
@@ -104,3 +92,19 @@ class PrefixTree:
     def last_nodes(self) -> IntArray:
         """(sentences,) the node of each whole sentence: the history before its </s>."""
         return self.histories[np.fromiter((row[-1] for row in self.sentences), np.int64, len(self.sentences))]
+
+
+def _sorted_rows(
+    sentences: Sequence[Sequence[int]], lengths: IntArray, roots: IntArray
+) -> tuple[IntArray, NDArray[np.uint32]]:
+    """The order of the sentences by root, then word by word; and they in that order, one a column.
+
+    returns: (sentences,) the order, and (1 + longest + 1, sentences): the root, the words, then EOS_ID to the end
+    """
+    # With the most significant byte first, a row sorts as a string of bytes.
+    rows = np.full((len(sentences), int(lengths.max(initial=0)) + 2), EOS_ID, ">u4")
+    rows[:, 0] = roots
+    words = rows[:, 1:]
+    words[np.arange(words.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(sentences), ">u4")
+    order = np.argsort(rows.view(f"S{rows.itemsize * rows.shape[1]}")[:, 0], kind="stable")
+    return order, rows[order].T.astype(np.uint32, order="C")

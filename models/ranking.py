@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.base import FloatArray
 from models.errors import InvalidNBestError
 from models.nbest import NBest
 from models.score import Weights, posteriors, rank, totals
-from models.scored_lists import PreparedList, ScoredLists, list_features
+from models.scored_lists import ListWords, PreparedList, ScoredLists, list_features
 from models.vocabulary import EOS
 
 
@@ -80,7 +81,7 @@ def rank_list(
     Raises InvalidNBestError when a total is no finite number.
     """
     nbest = prepared.nbest
-    features, per_word = list_features(scored, prepared, first, weights.interpolation)
+    features, words = list_features(scored, prepared, first, weights.interpolation)
     with np.errstate(over="ignore", invalid="ignore"):
         total = totals(features, weights)
         finite = np.isfinite(total) & np.isfinite(weights.posterior_scale * total)
@@ -90,35 +91,48 @@ def rank_list(
             "the total is too large to be a number; look at the scores and scales"
         )
     posterior = posteriors(total, weights.posterior_scale, prepared.words)
-    contributions = features.contributions(weights)
     # What other lists of the batch needed is none of this list's business.
     names = [name for name in scored.by_model if word_scores or weights.interpolation.get(name, 0) > 0]
-    shown = {name: scored.by_model[name] for name in names}
-    ranking = []
-    for index in rank(total):
-        hypothesis = nbest.hypotheses[index]
-        events = scored.tree.sentences[first + index]
-        detail = None
-        if word_scores:
-            detail = WordScores(
-                words=(*prepared.words[index], EOS),
-                mixture=tuple(per_word[index].tolist()),
-                by_model={name: tuple(values[events].tolist()) for name, values in shown.items()},
-            )
-        ranking.append(
-            RescoredHypothesis(
-                index=index,
-                text=hypothesis.text,
-                words=prepared.words[index],
-                oov=int(features.oov[index]),
-                total=float(total[index]),
-                posterior=float(posterior[index]),
-                acoustic=hypothesis.acoustic,
-                first_pass=hypothesis.first_pass,
-                lm=float(features.lm[index]),
-                contributions={name: float(values[index]) for name, values in contributions.items()},
-                lm_by_model={name: float(values[events].sum()) for name, values in shown.items()},
-                word_scores=detail,
-            )
+    by_model = {name: scored.by_model[name][words.events] for name in names}
+    # Columns of numbers become Python's all at once, not hypothesis by hypothesis.
+    oov, lm = features.oov.astype(np.int64).tolist(), features.lm.tolist()
+    ranked_by, shares = total.tolist(), posterior.tolist()
+    contributions = _rows(features.contributions(weights))
+    lm_by_model = _rows({name: words.sums(values) for name, values in by_model.items()})
+    details = _word_scores(prepared, words, by_model) if word_scores else None
+    ranking = tuple(
+        RescoredHypothesis(
+            index=index,
+            text=(hypothesis := nbest.hypotheses[index]).text,
+            words=prepared.words[index],
+            oov=oov[index],
+            total=ranked_by[index],
+            posterior=shares[index],
+            acoustic=hypothesis.acoustic,
+            first_pass=hypothesis.first_pass,
+            lm=lm[index],
+            contributions=contributions[index],
+            lm_by_model=lm_by_model[index],
+            word_scores=details[index] if details else None,
         )
-    return RescoredList(nbest, tuple(ranking), prepared.reference_words)
+        for index in rank(total)
+    )
+    return RescoredList(nbest, ranking, prepared.reference_words)
+
+
+def _rows(columns: Mapping[str, FloatArray]) -> list[dict[str, float]]:
+    """Columns of equal length, by name, as one mapping a row."""
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def _word_scores(prepared: PreparedList, words: ListWords, by_model: Mapping[str, FloatArray]) -> list[WordScores]:
+    rows = {name: words.rows(values) for name, values in by_model.items()}
+    return [
+        WordScores(
+            words=(*prepared.words[index], EOS),
+            mixture=tuple(mixture.tolist()),
+            by_model={name: tuple(values[index].tolist()) for name, values in rows.items()},
+        )
+        for index, mixture in enumerate(words.rows(words.mixture))
+    ]

@@ -9,7 +9,9 @@ Words that are rare in training share one class, and the class's probability is 
 
 import math
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,17 @@ from torch import Tensor
 
 from models.base import FloatArray
 from models.errors import BundleError, ModelFailedError, TrainingError
+from models.output_layer import FullSoftmax, OutputLayer
 from models.prefix_tree import PrefixTree
+from models.threads import one_thread_an_operation, share_out
 from models.vocabulary import EOS_ID, FIRST_WORD_ID, UNK_ID, Vocabulary
 
 EOS_CLASS = 0
 RARE_CLASS = 1
 FIRST_SHORTLIST_CLASS = 2
 
-_ROWS = 512
-_BLOCK = 4096
+# So many multiplications of a level of the tree are worth a thread of their own.
+_STEP = 2**27
 # A log probability may exceed 0 by float32 rounding of logit minus normaliser; it is then 0.
 _ROUNDING = 1e-4
 
@@ -72,7 +76,8 @@ class ElmanWeights:
 
     U: (C, H) what each input class adds to the hidden layer
     W: (H, H) from the previous hidden state to the next: pre = U[w] + W s
-    V: (C, H) from the hidden state to the classes' logits: V s
+    V: (C, H) from the hidden state to the classes' logits: V s; where the output is class-factored, those of the groups
+       stand below them
     """
 
     U: Tensor
@@ -94,6 +99,7 @@ class ElmanLM:
     weights:       see ElmanWeights
     classes:       how the shared vocabulary maps to the network's classes
     initial_state: the value of every hidden unit before the first sentence boundary
+    output:        from hidden states to ln P(class | history); the full softmax of V when left out
 
     The hidden state before a sentence is s_0; the sentence boundary is then the first input, so the first word is
     predicted from s_1 = sigmoid(U[</s>] + W s_0). Raises BundleError on shapes that do not fit or weights that are
@@ -108,22 +114,28 @@ class ElmanLM:
         classes: WordClasses,
         initial_state: float = 0.1,
         training: dict[str, Any] | None = None,
+        output: OutputLayer | None = None,
     ) -> None:
         C, H = classes.count, len(weights.W) if weights.W.ndim else 0
         for name, matrix in weights.named().items():
             expected = (H, H) if name == "W" else (C, H)
+            if name == "V" and output is not None:
+                expected = (*matrix.shape[:1], H)  # the layer knows how many rows it needs
             if tuple(matrix.shape) != expected:
                 raise BundleError(f"matrix {name} has shape {tuple(matrix.shape)}, not {expected}")
             if matrix.dtype != weights.W.dtype or not matrix.is_floating_point():
                 raise BundleError(f"matrix {name} holds {matrix.dtype}; all three must hold floats of one kind")
             if not bool(torch.isfinite(matrix).all()):
                 raise BundleError(f"matrix {name} holds a weight that is not finite")
+        if output is not None and output.classes != C:
+            raise BundleError(f"the output layer has {output.classes} classes, not {C}")
         if not math.isfinite(initial_state):
             raise BundleError(f"the initial state is {initial_state}; it must be finite")
         self.weights = weights
         self.classes = classes
         self.initial_state = initial_state
         self.training = training or {}
+        self.output = output or FullSoftmax(weights.V)
 
     @property
     def hidden_size(self) -> int:
@@ -131,26 +143,26 @@ class ElmanLM:
         return int(self.weights.W.shape[0])
 
     def score(self, tree: PrefixTree, start: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Score every event; see LanguageModel. Computed in the weights' precision, returned as float64."""
+        """Score every event; see LanguageModel. Computed in the weights' precision, returned as float64.
+
+        On a processor it works on as many threads as torch is set to, see models/threads.py.
+        """
         device = self.weights.U.device
-        with torch.inference_mode():
-            states = self._states(tree, start)
-            normaliser = log_normaliser(states, self.weights.V)
+        # The products of different devices run at once: only those of the processor wait for one another.
+        alone = one_thread_an_operation() if device.type == "cpu" else nullcontext()
+        with torch.inference_mode(), alone:
+            states = self.states(tree, start)
             classes = self.classes.of_event[tree.event_words]
-            log_probs = torch.empty(tree.events, dtype=states.dtype, device=device)
             histories, wanted = torch.from_numpy(tree.histories).to(device), torch.from_numpy(classes).to(device)
-            for first in range(0, tree.events, _BLOCK):
-                rows = slice(first, first + _BLOCK)
-                logits = (states[histories[rows]] * self.weights.V[wanted[rows]]).sum(1)
-                log_probs[rows] = logits - normaliser[histories[rows]]
+            log_probs = self.output.log_probs(states, histories, wanted)
             out = log_probs.double().cpu().numpy()
             out[classes == RARE_CLASS] -= math.log(self.classes.rare_members)
             if not np.all(out <= _ROUNDING):
                 raise ModelFailedError("the recurrent network gave a number that is no log probability")
             return np.minimum(out, 0.0), states.double().cpu().numpy()
 
-    def _states(self, tree: PrefixTree, start: FloatArray | None) -> Tensor:
-        """(nodes, H) the hidden state after each history, computed depth by depth."""
+    def states(self, tree: PrefixTree, start: FloatArray | None = None) -> Tensor:
+        """(nodes, H) the hidden state after each history, computed depth by depth; see `score`."""
         U, W = self.weights.U, self.weights.W
         inputs = torch.from_numpy(self.classes.of_event[tree.node_words]).to(U.device)
         parents = torch.from_numpy(tree.parents).to(U.device)
@@ -159,10 +171,20 @@ class ElmanLM:
             previous = torch.full((tree.roots, self.hidden_size), self.initial_state, dtype=U.dtype, device=U.device)
         else:
             previous = torch.from_numpy(start).to(U.device, U.dtype)
-        for depth, (first, last) in enumerate(zip(tree.levels, tree.levels[1:], strict=False)):
-            if depth:
-                previous = states[parents[first:last]]
-            states[first:last] = torch.sigmoid(torch.addmm(U[inputs[first:last]], previous, W.T))
+        rows = max(_STEP // self.hidden_size**2, 1)
+
+        def step(first: int, last: int) -> None:
+            before = states[parents[first:last]] if first >= tree.roots else previous[first:last]
+            here = states[first:last]
+            torch.index_select(U, 0, inputs[first:last], out=here)
+            here.addmm_(before, W.T).sigmoid_()
+
+        for begin, end in pairwise(tree.levels):
+            if end - begin <= rows or U.device.type != "cpu":
+                step(begin, end)
+            else:
+                spans = [(first, min(first + rows, end)) for first in range(begin, end, rows)]
+                share_out(lambda span: step(*span), spans)
         return states
 
     def describe(self) -> dict[str, Any]:
@@ -172,21 +194,6 @@ class ElmanLM:
             "hidden_size": self.hidden_size,
             "shortlist": self.classes.count - FIRST_SHORTLIST_CLASS,
             "rare_members": self.classes.rare_members,
+            **self.output.describe(),
             **self.training,
         }
-
-
-def log_normaliser(states: Tensor, V: Tensor) -> Tensor:
-    """Ln sum_c exp(V_c . s) for each state, streamed over blocks of classes: the logits are never stored whole.
-
-    states:  (nodes, H)
-    V:       (C, H)
-    returns: (nodes,)
-    """
-    out = torch.full((len(states),), -torch.inf, dtype=states.dtype, device=states.device)
-    for first in range(0, len(states), _ROWS):
-        rows = states[first : first + _ROWS]
-        for start in range(0, len(V), _BLOCK):
-            part = torch.logsumexp(rows @ V[start : start + _BLOCK].T, dim=1)
-            out[first : first + _ROWS] = torch.logaddexp(out[first : first + _ROWS], part)
-    return out

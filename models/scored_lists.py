@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.base import FloatArray
 from models.nbest import NBest
@@ -46,26 +47,49 @@ class ScoredLists:
     states: Mapping[str, FloatArray]
 
 
+@dataclass(frozen=True, slots=True)
+class ListWords:
+    """The words of a list's hypotheses, </s> counted, one hypothesis after another.
+
+    events:  (words,) the event of the tree that each is
+    begins:  (N,) where each hypothesis begins
+    mixture: (words,) ln P(w_t | h_t) of the mixture
+    """
+
+    events: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    mixture: FloatArray
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """(words,) -> (N,) the sum of each hypothesis."""
+        totals: FloatArray = np.add.reduceat(values, self.begins)
+        return totals
+
+    def rows(self, values: FloatArray) -> list[FloatArray]:
+        """(words,) -> per hypothesis, its (T + 1,) values."""
+        return np.split(values, self.begins[1:])
+
+
 def list_features(
     scored: ScoredLists, prepared: PreparedList, first: int, interpolation: Mapping[str, float]
-) -> tuple[Features, list[FloatArray]]:
-    """What a list's hypotheses bring to the total, and each one's (T + 1,) per-word values of the mixture.
+) -> tuple[Features, ListWords]:
+    """What a list's hypotheses bring to the total, and the values of the mixture, word by word.
 
     first: the number of the list's first hypothesis among the sentences of the tree
     """
-    events = scored.tree.sentences[first : first + len(prepared.ids)]
+    rows = scored.tree.sentences[first : first + len(prepared.ids)]
+    events = np.concatenate(rows)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     names = [name for name, value in interpolation.items() if value > 0]
     lambdas = np.array([interpolation[name] for name in names])
-    used = np.unique(np.concatenate(events))
-    mixed = np.empty(scored.tree.events)
-    mixed[used] = interpolate(np.stack([scored.by_model[name][used] for name in names]), lambdas)
-    per_word = [mixed[row] for row in events]
+    mixture = interpolate(np.stack([scored.by_model[name][events] for name in names]), lambdas)
+    words = ListWords(events, np.cumsum(lengths) - lengths, mixture)
     hypotheses = prepared.nbest.hypotheses
     features = Features(
         acoustic=np.array([h.acoustic for h in hypotheses]),
         first_pass=np.array([h.first_pass or 0.0 for h in hypotheses]),
-        lm=np.array([row.sum() for row in per_word]),
-        words=np.array([float(len(ids)) for ids in prepared.ids]),
-        oov=np.array([float(sum(i == UNK_ID for i in ids)) for ids in prepared.ids]),
+        lm=words.sums(mixture),
+        words=(lengths - 1).astype(np.float64),
+        oov=np.array([float(ids.count(UNK_ID)) for ids in prepared.ids]),
     )
-    return features, per_word
+    return features, words

@@ -12,7 +12,7 @@ from models import rnnlm
 from models.errors import BundleError, ModelFailedError, TrainingError
 from models.perplexity import text_log_probs
 from models.prefix_tree import PrefixTree
-from models.rnnlm import ElmanLM, ElmanWeights, WordClasses, log_normaliser
+from models.rnnlm import ElmanLM, ElmanWeights, WordClasses
 from models.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(("a", "b", "c", "d", "e"))
@@ -95,36 +95,24 @@ def test_the_states_returned_are_those_of_the_histories(network: ElmanLM, make: 
         assert states[node] == pytest.approx(make.plain_elman(network, sentence)[1], abs=1e-12)
 
 
+@pytest.mark.parametrize("at_once", [1, 100, 1000])
+def test_the_states_do_not_depend_on_how_levels_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch, network: ElmanLM, at_once: int
+) -> None:
+    draw = np.random.default_rng(4)
+    tree = PrefixTree.build([draw.integers(2, 7, length).tolist() for length in range(30)], [*range(15)] * 2)
+    start = draw.uniform(0, 1, (tree.roots, network.hidden_size))
+    expected = network.states(tree, start)
+    monkeypatch.setattr(rnnlm, "_STEP", at_once)
+    assert torch.allclose(network.states(tree, start), expected, rtol=0, atol=1e-12)
+
+
 def test_scoring_leaves_the_weights_and_the_start_as_they_were(network: ElmanLM) -> None:
     start = np.full((1, network.hidden_size), 0.3)
     before = {name: matrix.clone() for name, matrix in network.weights.named().items()}
     network.score(PrefixTree.build([[2, 3]]), start)
     assert all(torch.equal(matrix, before[name]) for name, matrix in network.weights.named().items())
     assert np.all(start == 0.3)
-
-
-@pytest.mark.parametrize(("rows", "block"), [(1, 1), (2, 3), (3, 7), (100, 100)])
-def test_the_normaliser_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch, rows: int, block: int) -> None:
-    monkeypatch.setattr(rnnlm, "_ROWS", rows)
-    monkeypatch.setattr(rnnlm, "_BLOCK", block)
-    generator = torch.Generator().manual_seed(1)
-    states = torch.rand(7, 4, generator=generator, dtype=torch.float64)
-    V = torch.randn(11, 4, generator=generator, dtype=torch.float64)
-    expected = np.log(np.exp(states.numpy() @ V.numpy().T).sum(axis=1))
-    assert log_normaliser(states, V).numpy() == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("block", [1, 2, 5])
-def test_scores_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch, network: ElmanLM, block: int) -> None:
-    sentences = [[2, 3, 4, 5, 6, 0], [2, 0], []]
-    whole = np.concatenate(text_log_probs(network, sentences))
-    monkeypatch.setattr(rnnlm, "_BLOCK", block)
-    assert np.concatenate(text_log_probs(network, sentences)) == pytest.approx(whole, abs=1e-12)
-
-
-def test_logits_too_large_to_exponentiate_are_no_trouble() -> None:
-    states, V = torch.ones(1, 1), torch.tensor([[1000.0], [999.0], [-1000.0]])
-    assert log_normaliser(states, V).tolist() == pytest.approx([1000 + math.log1p(math.exp(-1))])
 
 
 def test_words_up_to_the_threshold_are_rare() -> None:
@@ -193,7 +181,8 @@ def test_a_score_that_is_no_number_is_a_failure_of_the_model() -> None:
 
 def test_describe_says_sizes_and_training(network: ElmanLM) -> None:
     said = ElmanLM(network.weights, network.classes, training={"seed": 7}).describe()
-    assert said == {"kind": "elman", "hidden_size": 6, "shortlist": 3, "rare_members": 3, "seed": 7}
+    sizes = {"hidden_size": 6, "shortlist": 3, "rare_members": 3}
+    assert said == {"kind": "elman", **sizes, "output": "softmax", "precision": "float32", "seed": 7}
 
 
 @pytest.mark.gpu

@@ -1,0 +1,166 @@
+"""Output layers: from the hidden states of a recurrent network to log probabilities of the classes that follow."""
+
+import math
+from itertools import product
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from models.threads import share_out, thread_count
+
+Precision = Literal["float32", "bfloat16"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+# A tile of logits is at most so many rows high and holds so many numbers: on a processor they stay in its cache.
+_ROWS = 512
+_TILE = 2**18
+_ROWS_CUDA, _TILE_CUDA = 8192, 2**25
+# Events whose vectors are gathered at a time.
+_EVENTS = 1024
+
+
+class OutputLayer(Protocol):
+    """A distribution over C classes given a hidden state."""
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        ...
+
+    def log_probs(self, states: Tensor, histories: Tensor, classes: Tensor) -> Tensor:
+        """Score the class of each event.
+
+        states:    (nodes, H) hidden states
+        histories: (events,) the node that each event continues
+        classes:   (events,) the class of each event
+        returns:   (events,) ln P(class | history), in the precision of the states
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a user may want to know of the layer, as JSON; "output" names it."""
+        ...
+
+
+class FullSoftmax:
+    """The softmax over all classes, exact: P(c | s) = exp(V_c . s) / sum_d exp(V_d . s).
+
+    V:         (C, H)
+    precision: "bfloat16" takes the normaliser's products from V and s rounded to bfloat16; exponentials are summed,
+               and the wanted classes' own logits computed, in the precision of V all the same
+    """
+
+    def __init__(self, V: Tensor, precision: Precision = "float32") -> None:
+        self.V = V
+        self.precision = precision
+        self._multiplied = V.bfloat16() if precision == "bfloat16" else V
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return len(self.V)
+
+    def log_probs(self, states: Tensor, histories: Tensor, classes: Tensor) -> Tensor:
+        """See OutputLayer."""
+        normaliser = fast_log_normaliser(states, self._multiplied)
+        out = wanted_logits(states, self.V, histories, classes)
+        return out.sub_(normaliser[histories])
+
+    def describe(self) -> dict[str, Any]:
+        """See OutputLayer."""
+        return {"output": "softmax", "precision": self.precision}
+
+
+def wanted_logits(states: Tensor, V: Tensor, histories: Tensor, classes: Tensor) -> Tensor:
+    """(events,) V_class . s of each event; see OutputLayer for the rest."""
+    out = torch.empty(len(histories), dtype=states.dtype, device=states.device)
+    for first in range(0, len(histories), _EVENTS):
+        rows = slice(first, first + _EVENTS)
+        gathered = states.index_select(0, histories[rows])
+        gathered *= V.index_select(0, classes[rows])
+        torch.sum(gathered, dim=1, out=out[rows])
+    return out
+
+
+def fast_log_normaliser(states: Tensor, V: Tensor) -> Tensor:
+    """Ln sum_c exp(V_c . s) for each state: `log_normaliser` in the fewest passes over the logits.
+
+    A tile of logits is computed, raised to a power and summed while it is in the cache. It is a power of two, with
+    log2(e) multiplied into the states, for that is the cheaper function; and the largest logit is not looked for
+    first, for that would be another pass. A row whose sum then leaves the range in which no term has been lost, above
+    or below, is computed again by `log_normaliser`.
+
+    states:  (nodes, H)
+    V:       (C, H); in a lower precision than the states, the products are taken in it
+    returns: (nodes,) in the precision of the states
+    """
+    sums = _sums_of_exponentials(states, V)
+    out = sums.log()
+    kind = torch.finfo(states.dtype)
+    # Terms below `tiny` may be lost, C of them at most: together less than rounding does to a sum above this.
+    lost = ~((sums > kind.tiny * len(V) / kind.eps) & (sums < torch.inf))
+    if bool(lost.any()):
+        out[lost] = log_normaliser(states[lost], V.to(states.dtype))
+    return out
+
+
+def _sums_of_exponentials(states: Tensor, V: Tensor) -> Tensor:
+    """(nodes,) sum_c exp(V_c . s), infinite or 0 where that is out of range."""
+    on_cpu = states.device.type == "cpu"
+    rows_a_tile, tile = (_ROWS, _TILE) if on_cpu else (_ROWS_CUDA, _TILE_CUDA)
+    blocks = -(-len(states) // rows_a_tile)
+    # Each thread gets the same share: of the rows where there are enough, else of the classes.
+    sharing = thread_count() if on_cpu else 1
+    groups = 1 if blocks >= sharing else sharing
+    if groups == 1:
+        blocks = -(-blocks // sharing) * sharing
+    rows = max(-(-len(states) // max(blocks, 1)), 1)
+    sums = states.new_zeros(groups, len(states))
+    every = V.tensor_split(groups)
+
+    def add(piece: tuple[int, int]) -> None:
+        first, group = piece
+        scaled = (states[first : first + rows] * math.log2(math.e)).to(V.dtype)
+        _add_powers_of_two(scaled, every[group], sums[group, first : first + rows], tile)
+
+    pieces = product(range(0, len(states), rows), range(groups))
+    if on_cpu:
+        share_out(add, pieces)
+    else:
+        for piece in pieces:
+            add(piece)
+    return sums.sum(0)
+
+
+def _add_powers_of_two(states: Tensor, V: Tensor, sums: Tensor, tile: int) -> None:
+    """Add sum_c 2^(V_c . s) to the sum of each row, through one buffer of `tile` numbers."""
+    rows = len(states)
+    classes = max(tile // rows, 1)
+    products = states.new_empty(rows * classes)
+    powers = products if sums.dtype == states.dtype else sums.new_empty(rows * classes)
+    for first in range(0, len(V), classes):
+        block = V[first : first + classes]
+        shape = (rows, len(block))
+        logits, terms = (buffer[: rows * len(block)].view(shape) for buffer in (products, powers))
+        torch.mm(states, block.T, out=logits)
+        if terms.data_ptr() != logits.data_ptr():
+            terms.copy_(logits)
+        sums += terms.exp2_().sum(1)
+
+
+def log_normaliser(states: Tensor, V: Tensor) -> Tensor:
+    """Ln sum_c exp(V_c . s) for each state, whatever the size of the logits, which are never stored whole.
+
+    states:  (nodes, H)
+    V:       (C, H)
+    returns: (nodes,)
+    """
+    out = torch.full((len(states),), -torch.inf, dtype=states.dtype, device=states.device)
+    for first in range(0, len(states), _ROWS):
+        rows = states[first : first + _ROWS]
+        classes = max(_TILE // len(rows), 1)
+        for start in range(0, len(V), classes):
+            part = torch.logsumexp(rows @ V[start : start + classes].T, dim=1)
+            out[first : first + _ROWS] = torch.logaddexp(out[first : first + _ROWS], part)
+    return out
