@@ -16,18 +16,17 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from models.base import LanguageModel
+from models.elman_files import load_elman, save_elman
 from models.errors import BundleError, InvalidOptionError, InvalidWeightsError, UnknownModelError
 from models.learning import LearningOptions
 from models.ngram import KenLMNgram
 from models.normaliser import Normaliser
+from models.output_layer import Precision
 from models.rescoring import ListLimits, Rescorer
-from models.rnnlm import ElmanLM, ElmanWeights, WordClasses
+from models.rnnlm import ElmanLM
 from models.score import SCALES, Weights
 from models.vocabulary import Vocabulary
 
@@ -171,12 +170,20 @@ class Bundle:
 
 
 def load_bundle(
-    folder: Path, *, device: str = "cpu", limits: ListLimits | None = None, only: tuple[str, ...] | None = None
+    folder: Path,
+    *,
+    device: str = "cpu",
+    limits: ListLimits | None = None,
+    only: tuple[str, ...] | None = None,
+    precision: Precision = "float32",
+    exact_normaliser: bool = False,
 ) -> Bundle:
     """Load a bundle's models. Raises BundleError naming the file that is missing, changed or inconsistent.
 
     device: "cpu", "cuda", or "auto" for CUDA where there is one
     only:   the models to load; all when left out
+    precision:        of the normaliser of a full softmax
+    exact_normaliser: compute the normaliser even of networks that were trained to do without
     """
     manifest = Manifest.read(folder)
     vocabulary = load_vocabulary(folder, manifest)
@@ -186,7 +193,8 @@ def load_bundle(
     if not chosen:
         raise BundleError(f"{folder}: the bundle holds no model yet; `nbest train` adds one")
     where = choose_device(device)
-    models = {name: _load_model(folder, name, manifest.models[name], vocabulary, where) for name in chosen}
+    layer = {"precision": precision, "exact_normaliser": exact_normaliser}
+    models = {name: _load_model(folder, name, manifest.models[name], vocabulary, where, layer) for name in chosen}
     weights = manifest.weights
     if weights is None or only is not None:
         weights = Weights(interpolation={name: 1 / len(models) for name in models})
@@ -240,19 +248,7 @@ def add_kenlm(folder: Path, manifest: Manifest, name: str, training: Mapping[str
 
 def add_elman(folder: Path, manifest: Manifest, name: str, model: ElmanLM) -> None:
     """Write a recurrent network into the folder NAME and enter it into the bundle."""
-    target = folder / name
-    target.mkdir(exist_ok=True)
-    config = {
-        "kind": ElmanLM.kind,
-        "hidden_size": model.hidden_size,
-        "classes": model.classes.count,
-        "rare_members": model.classes.rare_members,
-        "initial_state": model.initial_state,
-    }
-    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    tensors = {key: value.detach().cpu().contiguous() for key, value in model.weights.named().items()}
-    tensors["class_of_event"] = torch.from_numpy(model.classes.of_event)
-    save_file(tensors, target / "model.safetensors")
+    save_elman(folder / name, model)
     _enter(folder, manifest, name, ElmanLM.kind, model.training)
 
 
@@ -271,7 +267,12 @@ def _enter(folder: Path, manifest: Manifest, name: str, kind: str, training: Map
 
 
 def _load_model(
-    folder: Path, name: str, entry: Mapping[str, Any], vocabulary: Vocabulary, device: torch.device
+    folder: Path,
+    name: str,
+    entry: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    device: torch.device,
+    layer: Mapping[str, Any],
 ) -> LanguageModel:
     kind = entry["kind"]
     if kind not in (KenLMNgram.kind, ElmanLM.kind):
@@ -289,29 +290,7 @@ def _load_model(
             raise BundleError(f"{path}: not the file this bundle was built with (its hash differs)")
     if kind == KenLMNgram.kind:
         return KenLMNgram(folder / files[0], vocabulary)
-    return _load_elman(folder / name, entry, vocabulary, device)
-
-
-def _load_elman(folder: Path, entry: Mapping[str, Any], vocabulary: Vocabulary, device: torch.device) -> ElmanLM:
-    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
-    try:
-        config = json.loads(config_path.read_bytes())
-        rare_members, initial_state = int(config["rare_members"]), float(config["initial_state"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{config_path}: not a recurrent network's configuration: {error}") from error
-    try:
-        tensors = load_file(weights_path)
-        weights = ElmanWeights(tensors["U"], tensors["W"], tensors["V"]).to(device)
-        of_event = tensors["class_of_event"].numpy()
-    except (OSError, SafetensorError, KeyError) as error:
-        raise BundleError(f"{weights_path}: not a recurrent network's weights: {error}") from error
-    if of_event.shape != (vocabulary.size,) or of_event.dtype != np.int64:
-        raise BundleError(f"{weights_path}: its classes are not one integer for each of {vocabulary.size} events")
-    try:
-        classes = WordClasses(of_event, rare_members)
-        return ElmanLM(weights, classes, initial_state, dict(entry.get("training", {})))
-    except BundleError as error:
-        raise BundleError(f"{weights_path}: {error}") from error
+    return load_elman(folder / name, vocabulary, device, dict(entry.get("training", {})), **layer)
 
 
 def _sha256(path: Path) -> str:

@@ -75,15 +75,34 @@ def train_rnn(
         float | None, typer.Option(min=0, max=1, help="Recipe fast: share of sentences begun from the initial state.")
     ] = None,
     samples: Annotated[int | None, typer.Option(min=0, help="Recipe fast: classes drawn a step; 0: all.")] = None,
+    output: Annotated[
+        Literal["softmax", "class-factored"] | None,
+        typer.Option(help="Recipe fast: output layer; class-factored is exact too, and scored many times faster."),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=0, help="Groups of a class-factored output; 0: about the classes' square root.")
+    ] = None,
+    normaliser_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Recipe fast: penalty on (ln Z)^2, such as 0.1. Scoring then leaves the normaliser out: scores are "
+            "approximate and do not sum to 1.",
+        ),
+    ] = None,
     streams: Annotated[int | None, typer.Option(min=1, help="Recipe fast: parallel streams.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat it to train several models.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    bf16: Annotated[bool, typer.Option("--bf16", help="Recipe fast on CUDA: products in bfloat16.")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Recipe fast: the output layer's products in bfloat16.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads; 0 leaves the choice to torch.")] = 0,
     tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard event files.")] = None,
 ) -> None:
-    """Train the recurrent network of Mikolov et al. 2010. Ctrl-C saves a checkpoint; --resume goes on from it."""
+    """Train the recurrent network of Mikolov et al. 2010. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    Several processes train together when torchrun starts them:
+    torchrun --standalone --nproc-per-node=2 --no-python nbest train rnn ...
+    """
     from models.training_commands import RnnSettings, run_train_rnn
 
     given = {
@@ -96,6 +115,9 @@ def train_rnn(
         "vector_dropout": vector_dropout,
         "input_dropout": input_dropout,
         "reset_share": reset_share,
+        "output": output,
+        "groups": groups,
+        "normaliser_penalty": normaliser_penalty,
     }
     settings = RnnSettings(
         name=name,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from models.class_factored import ClassGroups
 from models.rnnlm import ElmanWeights
 
 _LARGEST_ENTROPY = 700.0
@@ -56,6 +57,11 @@ class Recipe(Protocol):
 
     def report(self) -> dict[str, float]:
         """What the log should say of the last epoch: training perplexity, learning rate."""
+        ...
+
+    @property
+    def groups(self) -> ClassGroups | None:
+        """The groups of a class-factored output layer; None for the softmax."""
         ...
 
     def weights(self) -> ElmanWeights:

@@ -9,6 +9,7 @@ What it does differently from the paper's online training, and why (figures in d
   and the error propagated through the T words (truncated BPTT with tau up to T).
 - A sampled softmax: the cross-entropy over the batch's own targets and K drawn classes, each logit lowered by the
   logarithm of how likely its class was to be among them (Jean et al. 2015; Bengio and Senecal 2008).
+  Or a class-factored output, exact and as cheap; or a penalty on the normaliser, which scoring can then leave out.
 - AdaGrad (Duchi et al. 2011) with one accumulator a matrix row; only rows that were used are touched. The rate falls
   linearly to zero over the epochs planned.
 - Dropout of centred hidden units towards the output, of components of the word vectors, and of whole input words. A
@@ -18,14 +19,22 @@ What it does differently from the paper's online training, and why (figures in d
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from models.class_factored import NAME as CLASS_FACTORED
+from models.class_factored import ClassGroups
+from models.distributed import Group
+from models.errors import TrainingError
+from models.factored_gradients import FactoredGradients
 from models.recipe import RecipeState, perplexity_of
 from models.rnnlm import EOS_CLASS, ElmanWeights
+from models.row_adagrad import EPSILON, RowGradient, clipping, row_step
+from models.scratch import Scratch
+from models.softmax_gradients import softmax_gradients
+from models.tanh_recurrence import TanhRecurrence
 from models.training_text import ClassStream
 
 # sigmoid(30) is 1 in float32: the unit that is always on.
@@ -35,6 +44,7 @@ _WARM_UP_STEPS = 500
 _WARM_UP_SHARE = 0.05
 _LAST_RATE = 1e-3
 _CLIP = 1.0
+_ALONE = Group()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,13 @@ class FastOptions:
     vector_dropout: share of the word vectors' components hidden from the network
     input_dropout: share of input words hidden from the network
     reset_share:   share of sentences begun from the initial state, so that the network knows both state switches
-    bf16:          compute matrix products in bfloat16 (CUDA)
+    bf16:          compute the output layer's products in bfloat16
+    output:        "softmax", or "class-factored" (models/class_factored.py), of which no classes are drawn
+    groups:        of a class-factored output; 0 for about the square root of the number of classes
+    normaliser_penalty: alpha, on the square of ln Z: the network learns to do without its normaliser
+                   (models/self_normalised.py). Where classes are drawn, Z is estimated from them
+
+    Raises TrainingError for options that do not go together.
     """
 
     epochs: int = 8
@@ -63,32 +79,15 @@ class FastOptions:
     input_dropout: float = 0.05
     reset_share: float = 0.1
     bf16: bool = False
+    output: Literal["softmax", "class-factored"] = "softmax"
+    groups: int = 0
+    normaliser_penalty: float = 0.0
 
-
-class _TanhRecurrence(torch.autograd.Function):
-    """t_k = tanh(e_k + R (keep_k t_{k-1})) over T steps; the gradient of R is one product, not T."""
-
-    @staticmethod
-    def forward(ctx: Any, embedded: Tensor, R: Tensor, start: Tensor, keep: Tensor) -> Tensor:
-        """(T, B, H) inputs, (H, H), (B, H) state before, (T, B, 1) 0 where the state is reset -> (T, B, H)."""
-        states = torch.empty(embedded.shape, dtype=start.dtype, device=start.device)
-        state = start
-        for k in range(len(embedded)):
-            state = torch.tanh(torch.addmm(embedded[k], state * keep[k], R.T)).to(start.dtype)
-            states[k] = state
-        ctx.save_for_backward(states, torch.cat([start[None], states[:-1]]) * keep, keep, R)
-        return states
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Errors through time, last step first."""
-        states, previous, keep, R = ctx.saved_tensors
-        errors = torch.addcmul(gradient, gradient, states.square(), value=-1)
-        slopes = 1 - states.square()
-        for k in range(len(errors) - 1, 0, -1):
-            errors[k - 1].addcmul_((errors[k] @ R) * keep[k], slopes[k - 1])
-        H = R.shape[0]
-        return errors, errors.view(-1, H).T @ previous.view(-1, H), None, None
+    def __post_init__(self) -> None:
+        if self.output == CLASS_FACTORED and (self.bf16 or self.normaliser_penalty):
+            raise TrainingError("a class-factored output takes neither bf16 nor a penalty on its normaliser")
+        if self.output != CLASS_FACTORED and self.groups:
+            raise TrainingError("groups are those of a class-factored output")
 
 
 class Fast:
@@ -97,35 +96,55 @@ class Fast:
     stream:  the training text
     classes: C, the size of the input and output layers
     hidden_size: H of the network, the constant unit included
+    group:   the processes that share the streams. Each draws what is random for all streams and takes its own part,
+             so that what is learnt does not depend on how many they are
     """
 
     # The initial state in the network's own coordinates, t = 0.
     initial_state = 0.5
 
     def __init__(
-        self, stream: ClassStream, classes: int, hidden_size: int, options: FastOptions, seed: int, device: torch.device
+        self,
+        stream: ClassStream,
+        classes: int,
+        hidden_size: int,
+        options: FastOptions,
+        seed: int,
+        device: torch.device,
+        group: Group = _ALONE,
     ) -> None:
         # A stream holds a word at least.
         self._options = options = replace(options, streams=min(options.streams, len(stream)))
+        if options.streams < group.size:
+            raise TrainingError(f"{options.streams} streams are too few for {group.size} processes")
         self._device = device
+        self._group, self._share = group, group.share(options.streams)
+        self._scratch = Scratch()
         self._generator = torch.Generator().manual_seed(seed)
         self._inputs, self._targets = stream.inputs.to(device), stream.targets.to(device)
         counts = torch.bincount(stream.targets, minlength=classes).double() + 1e-3
         unigram = counts / counts.sum()
-        self._proposal = (counts**0.75 / (counts**0.75).sum()).float()
+        self._proposal = counts**0.75 / (counts**0.75).sum()
+        self._cumulative = self._proposal.cumsum(0)
         self._correction = self._log_inclusion(unigram).to(device)
+        self._factored: FactoredGradients | None = None
+        bias = torch.log(unigram).float().to(device)
+        if options.output == CLASS_FACTORED:
+            frequencies = torch.bincount(stream.targets, minlength=classes).numpy()
+            self._factored = FactoredGradients(ClassGroups.by_frequency(frequencies, options.groups), device)
+            bias = self._factored.begun(bias)
         H = hidden_size - 1
         recurrent = torch.linalg.qr(torch.randn(H, H, generator=self._generator)).Q
         self._parameters = {
             "E": (torch.randn(classes, H, generator=self._generator) * 0.1).to(device),
             "R": recurrent.contiguous().to(device),
-            "O": torch.zeros(classes, H, device=device),
-            "c": torch.log(unigram).float().to(device),
+            "O": torch.zeros(len(bias), H, device=device),
+            "c": bias,
         }
         self._squares = {
             "E": torch.zeros(classes, 1, device=device),
             "R": torch.zeros(1, device=device),
-            "O": torch.zeros(classes, 1, device=device),
+            "O": torch.zeros(len(bias), 1, device=device),
         }
         self._step = 0
         self._epoch = 0
@@ -134,15 +153,16 @@ class Fast:
     def _log_inclusion(self, unigram: Tensor) -> Tensor:
         """(C,) ln of the probability that a class is among a step's candidates: drawn, or some word's target."""
         o = self._options
-        missed = o.samples * torch.log1p(-self._proposal.double()) + o.streams * o.tau * torch.log1p(-unigram)
+        missed = o.samples * torch.log1p(-self._proposal) + o.streams * o.tau * torch.log1p(-unigram)
         return torch.log(-torch.expm1(missed)).float()
 
     def _begin_epoch(self) -> None:
         # The cut into streams starts at another place each epoch, so that each sees other boundaries.
         self._offset = int(torch.randint(len(self._targets), (1,), generator=self._generator))
         self._column = 0
-        self._state = torch.zeros(self._options.streams, self._parameters["R"].shape[0], device=self._device)
-        self._loss, self._words = 0.0, 0
+        streams = self._share.stop - self._share.start
+        self._state = torch.zeros(streams, self._parameters["R"].shape[0], device=self._device)
+        self._loss, self._words = torch.zeros((), dtype=torch.float64, device=self._device), 0
 
     @property
     def _stream_length(self) -> int:
@@ -163,42 +183,54 @@ class Fast:
         inputs, targets = cut(self._inputs), cut(self._targets)
         while self._column < length:
             rows = slice(self._column, self._column + self._options.tau)
-            words = self._learn(inputs[rows], targets[rows].reshape(-1))
+            words = self._learn(inputs[rows], targets[rows])
             self._column += self._options.tau
             yield words
         self._epoch += 1
 
     def _learn(self, inputs: Tensor, targets: Tensor) -> int:
-        """One step on (T, B) inputs and their (T * B,) targets."""
-        p, o = self._parameters, self._options
+        """One step on (T, B) inputs and their (T, B) targets."""
+        p, o, words = self._parameters, self._options, targets.numel()
         read, place = torch.unique(inputs, return_inverse=True)
-        if o.samples:
-            drawn = torch.multinomial(self._proposal, o.samples, replacement=True, generator=self._generator)
-            candidates, index = torch.unique(torch.cat([targets, drawn.to(self._device)]), return_inverse=True)
-            wanted, correction = index[: len(targets)], self._correction[candidates]
-        else:
-            candidates, wanted = torch.arange(len(p["c"]), device=self._device), targets
-            correction = torch.zeros_like(p["c"])
+        candidates, wanted = self._candidates(targets)
         E, R = p["E"][read].requires_grad_(), p["R"].detach().requires_grad_()
-        O, c = p["O"][candidates].requires_grad_(), p["c"][candidates].requires_grad_()  # noqa: E741 - the output matrix
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=o.bf16):
-            a_stream = (1, inputs.shape[1], R.shape[0])
-            embedded = (E * self._mask((len(read), 1), o.input_dropout))[place] * self._mask(a_stream, o.vector_dropout)
-            hidden = self._unroll(embedded, inputs, R) * self._mask(a_stream, o.dropout)
-            logits = torch.addmm(c - correction, hidden.flatten(0, 1), O.T)
-        loss = functional.cross_entropy(logits.float(), wanted)
-        gradients = dict(zip("EROc", torch.autograd.grad(loss, [E, R, O, c]), strict=True))
-        self._update(gradients, read, candidates)
-        self._loss += float(loss.detach()) * len(targets)
-        self._words += len(targets)
-        return len(targets)
+        a_stream = (1, inputs.shape[1], R.shape[0])
+        vectors = (E * self._mask((len(read), 1), o.input_dropout))[place[:, self._share]]
+        states = self._unroll(vectors * self._streams_mask(a_stream, o.vector_dropout), inputs, R)
+        hidden = states * self._streams_mask(a_stream, o.dropout)
+        if candidates is None:
+            O, c = p["O"], p["c"]  # noqa: E741 - the output matrix
+        else:
+            O, c = p["O"][candidates], p["c"][candidates] - self._correction[candidates]  # noqa: E741 - the output matrix
+        flat, index = hidden.detach().flatten(0, 1), wanted[:, self._share].reshape(-1)
+        if self._factored is not None:
+            out = self._factored(flat, O, c, index, words)
+        else:
+            out = softmax_gradients(
+                flat, O, c, index, words, bf16=o.bf16, penalty=o.normaliser_penalty, scratch=self._scratch
+            )
+        gradient_E, gradient_R = torch.autograd.grad(hidden, [E, R], out.hidden.view_as(hidden))
+        loss = out.loss.float()
+        self._group.sum([gradient_E, gradient_R, out.O, out.c, loss])
+        self._update(RowGradient.of(gradient_E, read), gradient_R, RowGradient.of(out.O, candidates), out.c)
+        self._loss += loss
+        self._words += words
+        return words
+
+    def _candidates(self, targets: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The classes of a step's softmax, None for all, and where among them each target is."""
+        if not self._options.samples or self._factored is not None:
+            return None, targets
+        uniform = torch.rand(self._options.samples, generator=self._generator, dtype=torch.float64)
+        drawn = torch.searchsorted(self._cumulative, uniform).clamp_(max=len(self._cumulative) - 1)
+        candidates, index = torch.unique(torch.cat([targets.flatten(), drawn.to(self._device)]), return_inverse=True)
+        return candidates, index[: targets.numel()].view_as(targets)
 
     def _unroll(self, embedded: Tensor, inputs: Tensor, R: Tensor) -> Tensor:
-        """(T, B, H) word vectors -> (T, B, H) hidden states, from the carried state on."""
-        T, B, _ = embedded.shape
-        drawn = torch.rand(T, B, generator=self._generator).to(self._device)
-        keep = (inputs != EOS_CLASS) | (drawn >= self._options.reset_share)
-        states: Tensor = _TanhRecurrence.apply(embedded, R, self._state, keep.unsqueeze(-1).float())  # type: ignore[no-untyped-call] # torch leaves apply untyped
+        """(T, B, H) word vectors -> (T, B, H) hidden states, from the carried state on; of this process's streams."""
+        drawn = torch.rand(inputs.shape, generator=self._generator).to(self._device)
+        keep = ((inputs != EOS_CLASS) | (drawn >= self._options.reset_share))[:, self._share]
+        states: Tensor = TanhRecurrence.apply(embedded, R, self._state, keep.unsqueeze(-1).float())  # type: ignore[no-untyped-call] # torch leaves apply untyped
         self._state = states[-1].detach()
         return states
 
@@ -208,22 +240,26 @@ class Fast:
         kept = torch.rand(shape, generator=self._generator) >= share
         return (kept / (1 - share)).to(self._device)
 
-    def _update(self, gradients: dict[str, Tensor], read: Tensor, candidates: Tensor) -> None:
+    def _streams_mask(self, shape: tuple[int, int, int], share: float) -> Tensor | float:
+        """A mask of (T, B, H) values, drawn for all streams: this process's part of it."""
+        mask = self._mask(shape, share)
+        return mask[:, self._share] if isinstance(mask, Tensor) else mask
+
+    def _update(self, E: RowGradient, R: Tensor, O: RowGradient, c: Tensor) -> None:  # noqa: E741 - the output matrix
         """One clipped AdaGrad step on the rows that were used."""
         planned = self._step / self._steps_planned
         warm = min(1.0, (self._step + 1) / min(_WARM_UP_STEPS, 1 + _WARM_UP_SHARE * self._steps_planned))
         rate = self._options.rate * (warm * max(0.0, 1 - planned) + _LAST_RATE)
-        norm = torch.sqrt(torch.stack([g.square().sum() for g in gradients.values()]).sum())
-        scale = torch.clamp(_CLIP / (norm + 1e-9), max=1.0)
-        E, R, O, c = (gradients[name] * scale for name in "EROc")  # noqa: E741 - the output matrix
-        for name, gradient, rows in (("E", E, read), ("O", O, candidates)):
-            squares = self._squares[name]
-            squares.index_add_(0, rows, gradient.square().mean(1, keepdim=True))
-            step = gradient / (squares[rows].sqrt() + 1e-8)
-            self._parameters[name].index_add_(0, rows, step, alpha=-rate)
-        self._squares["R"] += R.square().mean()
-        self._parameters["R"].add_(R / (self._squares["R"].sqrt() + 1e-8), alpha=-rate)
-        self._parameters["c"].index_add_(0, candidates, c, alpha=-rate)
+        p, squares = self._parameters, self._squares
+        scale = clipping([E.squares, R.square(), O.squares, c.square()], _CLIP)
+        row_step(p["E"], squares["E"], E, scale, rate)
+        row_step(p["O"], squares["O"], O, scale, rate)
+        squares["R"] += R.square().mean() * scale.square()
+        p["R"].addcmul_(R, scale / (squares["R"].sqrt() + EPSILON), value=-rate)
+        if O.rows is None:
+            p["c"].addcmul_(c, scale, value=-rate)
+        else:
+            p["c"].index_add_(0, O.rows, c * scale, alpha=-rate)
         self._step += 1
 
     @property
@@ -243,7 +279,7 @@ class Fast:
     def report(self) -> dict[str, float]:
         """See Recipe; the training perplexity is that of the sampled softmax, lower than the true one."""
         rate = self._options.rate * max(0.0, 1 - self._step / self._steps_planned)
-        return {"train_perplexity": perplexity_of(self._loss / max(1, self._words)), "rate": rate}
+        return {"train_perplexity": perplexity_of(float(self._loss) / max(1, self._words)), "rate": rate}
 
     def weights(self) -> ElmanWeights:
         """The network in its own coordinates: U = 2 E - 2 R 1, W = 4 R, V = 2 O, and the constant unit last."""
@@ -253,17 +289,24 @@ class Fast:
         U[:, :H] = 2 * p["E"] - 2 * p["R"].sum(1)
         W = torch.zeros(H + 1, H + 1, dtype=torch.float64, device=self._device)
         W[:H, :H] = 4 * p["R"]
-        V = torch.empty(C, H + 1, dtype=torch.float64, device=self._device)
+        V = torch.empty(len(p["O"]), H + 1, dtype=torch.float64, device=self._device)
         V[:, :H] = 2 * p["O"]
         V[:, H] = p["c"] - p["O"].sum(1)
+        if self._factored is not None:
+            V = self._factored.by_class(V)
         return ElmanWeights(U.float(), W.float(), V.float())
+
+    @property
+    def groups(self) -> ClassGroups | None:
+        """See Recipe."""
+        return self._factored.groups if self._factored is not None else None
 
     def state(self) -> RecipeState:
         """See Recipe."""
         tensors = {
             **self._parameters,
             **{f"squares.{name}": value for name, value in self._squares.items()},
-            "state": self._state,
+            "state": self._group.gather(self._state, self._options.streams),
             "generator": self._generator.get_state(),
         }
         values = {
@@ -271,7 +314,7 @@ class Fast:
             "epoch": self._epoch,
             "offset": self._offset,
             "column": self._column,
-            "loss": self._loss,
+            "loss": float(self._loss),
             "words": self._words,
         }
         return RecipeState({name: tensor.clone() for name, tensor in tensors.items()}, values)
@@ -281,8 +324,9 @@ class Fast:
         on_device = {name: tensor.to(self._device) for name, tensor in state.tensors.items()}
         self._parameters = {name: on_device[name] for name in "EROc"}
         self._squares = {name: on_device[f"squares.{name}"] for name in "ERO"}
-        self._state = on_device["state"]
+        self._state = on_device["state"][self._share]
         self._generator.set_state(state.tensors["generator"])
         values = state.values
         self._step, self._epoch, self._offset = values["step"], values["epoch"], values["offset"]
-        self._column, self._loss, self._words = values["column"], values["loss"], values["words"]
+        self._column, self._words = values["column"], values["words"]
+        self._loss = torch.tensor(values["loss"], dtype=torch.float64, device=self._device)

@@ -48,6 +48,7 @@ class Mikolov2010:
     """
 
     initial_state = 0.1
+    groups = None
 
     def __init__(self, stream: ClassStream, start: ElmanWeights, options: Mikolov2010Options) -> None:
         self._U, self._W = start.U.clone(), start.W.clone()
@@ -80,18 +81,19 @@ class Mikolov2010:
 
     def epoch(self) -> Iterator[int]:
         """Learn from each word in turn; see Recipe."""
-        with torch.inference_mode():
-            if self._position == 0:
-                self._loss = 0.0
-                self._reset_history()
-            while self._position < len(self._targets):
-                last = min(self._position + _WORDS_PER_YIELD, len(self._targets))
+        if self._position == 0:
+            self._loss = 0.0
+            self._reset_history()
+        while self._position < len(self._targets):
+            last = min(self._position + _WORDS_PER_YIELD, len(self._targets))
+            # Not held over the yield: the mode would then be that of whoever is yielded to.
+            with torch.inference_mode():
                 for t in range(self._position, last):
                     self._loss -= self.learn(self._inputs[t], self._targets[t])
                 # Applied at every yield, saved or not, so that saving does not change a bit of what follows.
                 self._V.apply()
-                words, self._position = last - self._position, last
-                yield words
+            words, self._position = last - self._position, last
+            yield words
         self._epoch += 1
 
     def learn(self, read: int, target: int) -> float:

@@ -3,19 +3,24 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from models.checkpoint import load_checkpoint, save_checkpoint
+from models.class_factored import ClassFactored, ClassGroups
+from models.distributed import Group
 from models.errors import TrainingError
+from models.output_layer import FullSoftmax, OutputLayer, log_normaliser, wanted_logits
 from models.recipe import Recipe, RecipeState, perplexity_of
 from models.recipe_fast import Fast, FastOptions
 from models.recipe_mikolov2010 import Mikolov2010, Mikolov2010Options
-from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses, log_normaliser
+from models.rnnlm import RARE_CLASS, ElmanLM, ElmanWeights, WordClasses
+from models.self_normalised import SelfNormalisation, SelfNormalised
 from models.training_text import ClassStream
 
 _VALIDATION_STREAMS = 32
@@ -70,11 +75,18 @@ class TrainingText:
 Options = FastOptions | Mikolov2010Options
 
 
-def make_recipe(text: TrainingText, options: Options, *, hidden_size: int, seed: int, device: torch.device) -> Recipe:
-    """The recipe that the options belong to."""
+_ALONE = Group()
+
+
+def make_recipe(
+    text: TrainingText, options: Options, *, hidden_size: int, seed: int, device: torch.device, group: Group = _ALONE
+) -> Recipe:
+    """The recipe that the options belong to. Raises TrainingError when processes cannot share it."""
     C = text.classes.count
     if isinstance(options, FastOptions):
-        return Fast(text.train, C, hidden_size, options, seed, device)
+        return Fast(text.train, C, hidden_size, options, seed, device, group)
+    if group.size > 1:
+        raise TrainingError("recipe mikolov2010 learns one word at a time: processes cannot share it")
     start = Mikolov2010.initial_weights(C, hidden_size, options, seed)
     return Mikolov2010(text.train, start, options)
 
@@ -82,10 +94,13 @@ def make_recipe(text: TrainingText, options: Options, *, hidden_size: int, seed:
 class Trainer:
     """Runs a recipe to its end, or until asked to stop, and keeps the network that validated best.
 
+    Of a group of processes each has a trainer; the leader's validates, and writes the files that all can read.
+
     folder: where checkpoint.safetensors and log.jsonl are kept
     resume: go on from the checkpoint in the folder; it must be of the same text, vocabulary, options and seed
     report: called a few times a second with the progress
     stop:   asked between steps; when it answers True, a checkpoint is written and Interrupted raised
+    group:  the processes that train together
     """
 
     def __init__(
@@ -98,7 +113,9 @@ class Trainer:
         report: Callable[[Progress], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
         log: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        group: Group = _ALONE,
     ) -> None:
+        self._group = group
         self._recipe, self._text, self._folder = recipe, text, folder
         # Round-trip through JSON, so that it compares equal to what a checkpoint gives back.
         self._identity = json.loads(
@@ -117,27 +134,32 @@ class Trainer:
         self._best: ElmanWeights = recipe.weights()
         self._best_perplexity = math.inf
         self._valid: float | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        if group.leads:
+            folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def checkpoint(self) -> Path:
         """Where the checkpoint stands."""
         return self._folder / "checkpoint.safetensors"
 
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log.jsonl"
+
     def run(self, *, resume: bool = False) -> tuple[ElmanWeights, float]:
         """Train to the end. Returns the network with the lowest validation perplexity, and that perplexity."""
-        log = self._folder / "log.jsonl"
         if resume:
             self._restore()
-        else:
-            log.unlink(missing_ok=True)
+        elif self._group.leads:
+            self._log.unlink(missing_ok=True)
         while not self._recipe.done:
             self._run_epoch()
             entry = {**self._recipe.report(), **self._validate()}
             self._recipe.validated(entry["valid_perplexity"])
-            with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
-            self._extra_log(entry)
+            if self._group.leads:
+                with self._log.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
+                self._extra_log(entry)
             self._save()
         return self._best, self._best_perplexity
 
@@ -151,7 +173,7 @@ class Trainer:
             if now - shown > _SECONDS_BETWEEN_REPORTS:
                 shown = now
                 self._show(words_here / (now - begun))
-            if self._stop():
+            if self._group.any(self._stop()):
                 self._save()
                 raise Interrupted(f"stopped on request; --resume goes on from {self.checkpoint}")
         self._epoch += 1
@@ -162,7 +184,13 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         weights = self._recipe.weights()
-        perplexity = stream_perplexity(weights, self._text.valid, self._text.classes, self._recipe.initial_state)
+        perplexity = math.nan
+        if self._group.leads:
+            layer = output_layer(weights, self._recipe.groups)
+            perplexity = stream_perplexity(
+                weights, self._text.valid, self._text.classes, self._recipe.initial_state, layer
+            )
+        perplexity = self._group.leaders(perplexity)
         if not math.isfinite(perplexity):
             raise TrainingError("the training diverged: validation perplexity is not finite; lower the learning rate")
         self._valid = perplexity
@@ -187,7 +215,10 @@ class Trainer:
             "best_perplexity": self._best_perplexity if math.isfinite(self._best_perplexity) else None,
             "valid": self._valid,
         }
-        save_checkpoint(self.checkpoint, tensors, values)
+        if self._group.leads:
+            save_checkpoint(self.checkpoint, tensors, values)
+        # None goes on, or ends, before the checkpoint is whole.
+        self._group.wait()
 
     def _restore(self) -> None:
         """Take up the checkpoint; of a training that was finished, too."""
@@ -220,8 +251,46 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
-def stream_perplexity(weights: ElmanWeights, stream: ClassStream, classes: WordClasses, initial_state: float) -> float:
+def output_layer(weights: ElmanWeights, groups: ClassGroups | None) -> OutputLayer:
+    """The exact output layer of a network, with groups or without."""
+    return FullSoftmax(weights.V) if groups is None else ClassFactored(weights.V, groups)
+
+
+def stream_perplexity(
+    weights: ElmanWeights,
+    stream: ClassStream,
+    classes: WordClasses,
+    initial_state: float,
+    layer: OutputLayer | None = None,
+) -> float:
     """Perplexity over running text, </s> counted, state carried, the rare class's share divided among its members.
+
+    layer: the output layer; the full softmax when left out
+    """
+    layer = layer or FullSoftmax(weights.V)
+    total = 0.0
+    for hidden, wanted in _stream_states(weights, stream, initial_state):
+        with torch.inference_mode():
+            each = torch.arange(len(wanted), device=wanted.device)
+            total += float(layer.log_probs(hidden, each, wanted).double().sum())
+    rare = int((stream.targets == RARE_CLASS).sum())
+    entropy = -(total - rare * math.log(classes.rare_members)) / len(stream)
+    return perplexity_of(entropy)
+
+
+def self_normalisation(weights: ElmanWeights, stream: ClassStream, initial_state: float) -> SelfNormalisation:
+    """How nearly a network normalises itself over running text; see `_stream_states`."""
+    normalisers, logits = [], []
+    for hidden, wanted in _stream_states(weights, stream, initial_state):
+        with torch.inference_mode():
+            normalisers.append(log_normaliser(hidden, weights.V))
+            each = torch.arange(len(wanted), device=wanted.device)
+            logits.append(wanted_logits(hidden, weights.V, each, wanted))
+    return SelfNormalisation.measured(torch.cat(normalisers), torch.cat(logits))
+
+
+def _stream_states(weights: ElmanWeights, stream: ClassStream, initial_state: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """(n, H) hidden states over running text, the state carried, and the (n,) classes that come next; n at a time.
 
     The text is read in parallel streams, each from the initial state; a text of under a thousand words is read as
     one.
@@ -233,21 +302,15 @@ def stream_perplexity(weights: ElmanWeights, stream: ClassStream, classes: WordC
     padded[0, : len(stream)], padded[1, : len(stream)] = stream.inputs, stream.targets
     inputs, targets = padded.view(2, streams, length).transpose(1, 2).to(device)
     state = torch.full((streams, weights.W.shape[0]), initial_state, dtype=weights.U.dtype, device=device)
-    total = 0.0
-    with torch.inference_mode():
-        for first in range(0, length, _VALIDATION_STEPS):
-            states = []
+    for first in range(0, length, _VALIDATION_STEPS):
+        states = []
+        with torch.inference_mode():
             for row in inputs[first : first + _VALIDATION_STEPS]:
                 state = torch.sigmoid(torch.addmm(weights.U[row], state, weights.W.T))
                 states.append(state)
             wanted = targets[first : first + _VALIDATION_STEPS].reshape(-1)
             hidden = torch.cat(states)[wanted >= 0]
-            wanted = wanted[wanted >= 0]
-            logits = (hidden * weights.V[wanted]).sum(1)
-            total += float((logits - log_normaliser(hidden, weights.V)).double().sum())
-    rare = int((stream.targets == RARE_CLASS).sum())
-    entropy = -(total - rare * math.log(classes.rare_members)) / len(stream)
-    return perplexity_of(entropy)
+        yield hidden, wanted[wanted >= 0]
 
 
 def train_elman(
@@ -262,12 +325,13 @@ def train_elman(
     report: Callable[[Progress], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
     log: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    group: Group = _ALONE,
 ) -> ElmanLM:
     """Train a network and return it, with its provenance. See Trainer for the folder, `report`, `stop` and errors."""
-    recipe = make_recipe(text, options, hidden_size=hidden_size, seed=seed, device=device)
+    recipe = make_recipe(text, options, hidden_size=hidden_size, seed=seed, device=device, group=group)
     name = "fast" if isinstance(options, FastOptions) else "mikolov2010"
     identity = {"recipe": name, "options": asdict(options), "hidden_size": hidden_size, "seed": seed}
-    trainer = Trainer(recipe, text, folder, identity, report=report, stop=stop, log=log)
+    trainer = Trainer(recipe, text, folder, identity, report=report, stop=stop, log=log, group=group)
     weights, perplexity = trainer.run(resume=resume)
     training = {
         **identity,
@@ -275,4 +339,7 @@ def train_elman(
         "valid_perplexity": perplexity,
         "train_text": text.train.sha256,
     }
-    return ElmanLM(weights, text.classes, recipe.initial_state, training)
+    layer = output_layer(weights, recipe.groups)
+    if isinstance(options, FastOptions) and options.normaliser_penalty:
+        layer = SelfNormalised(weights.V, self_normalisation(weights, text.valid, recipe.initial_state))
+    return ElmanLM(weights, text.classes, recipe.initial_state, training, layer)

@@ -25,6 +25,7 @@ from models.bundle import (
     set_threads,
 )
 from models.corpus import sentences, word_counts
+from models.distributed import Group, joined
 from models.errors import BundleError, TrainingError
 from models.kn_training import KneserNeyOptions, find_program, train_kneser_ney
 from models.normaliser import Normaliser
@@ -121,7 +122,9 @@ class RnnSettings:
         translated = {{"epochs": "max_epochs"}.get(key, key): value for key, value in self.given.items()}
         strange = translated.keys() - {"tau", "rate", "max_epochs"}
         if strange or self.bf16:
-            raise TrainingError(f"recipe mikolov2010 has no option --{min(strange) if strange else 'bf16'}")
+            raise TrainingError(
+                f"recipe mikolov2010 has no option --{min(strange).replace('_', '-') if strange else 'bf16'}"
+            )
         return Mikolov2010Options(**translated)
 
 
@@ -139,24 +142,46 @@ def _training_text(
 def run_train_rnn(
     bundle: Path, text: Sequence[Path], valid: Sequence[Path], settings: RnnSettings, *, resume: bool
 ) -> None:
-    """Train one network a seed into the bundle."""
+    """Train one network a seed into the bundle; processes that torchrun started train each together."""
     options = settings.options()
     device = choose_device(settings.device)
     if settings.recipe == "mikolov2010":
         device = torch.device("cpu")  # one word at a time leaves an accelerator idle
     if settings.threads:
         set_threads(settings.threads)
+    with joined(device) as (group, device):
+        _train_rnn(bundle, text, valid, settings, options, device=device, group=group, resume=resume)
+
+
+def _train_rnn(
+    bundle: Path,
+    text: Sequence[Path],
+    valid: Sequence[Path],
+    settings: RnnSettings,
+    options: Options,
+    *,
+    device: torch.device,
+    group: Group,
+    resume: bool,
+) -> None:
     manifest, vocabulary, corpus = _open_bundle(bundle, text)
     training_text = _training_text(manifest, vocabulary, corpus, valid, settings.rare_threshold)
     provenance = {"rare_threshold": settings.rare_threshold, **_describe_text(text, corpus)}
-    _begin_bundle(bundle, manifest, vocabulary)
+    group.wait()  # until all have seen whether there was a bundle
+    if group.leads:
+        _begin_bundle(bundle, manifest, vocabulary)
     for seed in settings.seeds:
         name = settings.name if len(settings.seeds) == 1 else f"{settings.name}-{seed}"
         folder = bundle / f".training-{name}"
         begun = (folder / "checkpoint.safetensors").exists() or len(settings.seeds) == 1
         if resume and not begun and name in manifest.models:
             continue  # an earlier run finished this one before it was stopped at another
-        with _stop_on_interrupt() as stop, _show_progress(name) as report, _log(name, settings.tensorboard) as log:
+        quiet = not group.leads
+        with (
+            _stop_on_interrupt() as stop,
+            _show_progress(name, quiet) as report,
+            _log(name, settings.tensorboard, quiet) as log,
+        ):
             model = train_elman(
                 training_text,
                 options,
@@ -168,12 +193,15 @@ def run_train_rnn(
                 report=report,
                 stop=stop,
                 log=log,
+                group=group,
             )
-        model.training = {**model.training, **provenance}
-        add_elman(bundle, manifest, name, model)
-        (folder / "log.jsonl").replace(bundle / name / "training-log.jsonl")
-        shutil.rmtree(folder)
-        _CONSOLE.print(f"{name}: validation perplexity {model.training['valid_perplexity']:.2f}, in {bundle / name}")
+        if group.leads:
+            model.training = {**model.training, **provenance}
+            add_elman(bundle, manifest, name, model)
+            (folder / "log.jsonl").replace(bundle / name / "training-log.jsonl")
+            shutil.rmtree(folder)
+            found = f"validation perplexity {model.training['valid_perplexity']:.2f}"
+            _CONSOLE.print(f"{name}: {found}, in {bundle / name}")
 
 
 @contextmanager
@@ -194,14 +222,14 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _show_progress(name: str) -> Iterator[Callable[[TrainingProgress], None]]:
+def _show_progress(name: str, quiet: bool) -> Iterator[Callable[[TrainingProgress], None]]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[speed]:,.0f} words/s, valid ppl {task.fields[valid]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_CONSOLE, transient=True) as bar:
+    with Progress(*columns, console=_CONSOLE, transient=True, disable=quiet) as bar:
         task = bar.add_task(name, total=None, speed=0.0, valid="-")
 
         def report(p: TrainingProgress) -> None:
@@ -219,7 +247,7 @@ def _show_progress(name: str) -> Iterator[Callable[[TrainingProgress], None]]:
 
 
 @contextmanager
-def _log(name: str, tensorboard: Path | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _log(name: str, tensorboard: Path | None, quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A line an epoch, and event files in the folder `tensorboard`, if any."""
 
     def say(entry: Mapping[str, Any]) -> None:
@@ -228,7 +256,7 @@ def _log(name: str, tensorboard: Path | None) -> Iterator[Callable[[Mapping[str,
             f"{entry['words_per_second']:,.0f} words/s"
         )
 
-    if tensorboard is None:
+    if tensorboard is None or quiet:
         yield say
         return
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra that few install

@@ -17,6 +17,7 @@ class Scripted:
     """A recipe that learns nothing: epoch n ends with the n-th of the networks given."""
 
     initial_state = 0.1
+    groups = None
 
     def __init__(self, networks: list[ElmanWeights]) -> None:
         self._networks = networks

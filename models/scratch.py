@@ -1,0 +1,18 @@
+"""Memory for the large intermediate results of a training step."""
+
+import torch
+from torch import Tensor
+
+
+class Scratch:
+    """Memory used again, step after step: to be given megabytes by the system takes longer than to fill them."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, Tensor] = {}
+
+    def take(self, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
+        """(rows, columns) of the kind of `like`, whatever they hold; what was taken by that name before is lost."""
+        flat = self._flat.get(name)
+        if flat is None or flat.numel() < rows * columns or (flat.dtype, flat.device) != (like.dtype, like.device):
+            flat = self._flat[name] = torch.empty(rows * columns, dtype=like.dtype, device=like.device)
+        return flat[: rows * columns].view(rows, columns)
