@@ -53,12 +53,19 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def write(name: str, figures: list[Figure], command: str) -> Path:
-    """Write benchmarks/results/NAME.json, each figure with its command, machine and commit."""
+def write(name: str, figures: list[Figure], command: str, *, others_stay: bool = False) -> Path:
+    """Write benchmarks/results/NAME.json, each figure with its command, machine and commit.
+
+    others_stay: keep what the file says of figures that are not among these, as where a part was measured anew
+    """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     common = {"command": command, "machine": machine(), "commit": commit()}
-    path.write_text(json.dumps([{**asdict(figure), **common} for figure in figures], indent=2) + "\n")
+    entries = [{**asdict(figure), **common} for figure in figures]
+    if others_stay and path.exists():
+        measured = {figure.figure for figure in figures}
+        entries = [entry for entry in json.loads(path.read_text()) if entry["figure"] not in measured] + entries
+    path.write_text(json.dumps(entries, indent=2) + "\n")
     for figure in figures:
         goal = f"   goal {figure.goal}" if figure.goal else ""
         print(f"{figure.figure:70} {figure.value:12.4g} {figure.unit}{goal}")

@@ -3,7 +3,7 @@
 Each network is also tested dynamically, learning from the text after scoring it (tau 1, no decay): at the paper's rate
 of 0.1 and at the best of a few rates on the beginning of the validation text. Published: static 124.7, dynamic 123.2.
 
-    python benchmarks/ptb.py --data FOLDER [--mikolov-epochs N] [--work FOLDER]
+    python benchmarks/ptb.py --data FOLDER [--recipe NAME] [--mikolov-epochs N] [--work FOLDER]
 
 FOLDER holds ptb.train.txt, ptb.valid.txt and ptb.test.txt as preprocessed by Mikolov; the text is licensed by the LDC
 and is not part of this project. Published test perplexities: KN5 141.2, RNN 124.7, RNN + KN5 105.7 (Mikolov et al.,
@@ -56,11 +56,11 @@ MIKOLOV_EPOCHS = 8
 
 
 def networks(mikolov_epochs: int) -> dict[str, tuple[int, Options]]:
-    """Name -> hidden size and options."""
-    out: dict[str, tuple[int, Options]] = {"fast": (450, FAST)}
-    if mikolov_epochs:
-        out["mikolov2010"] = (MIKOLOV_HIDDEN, Mikolov2010Options(max_epochs=mikolov_epochs))
-    return out
+    """Recipe -> hidden size and options."""
+    return {
+        "fast": (450, FAST),
+        "mikolov2010": (MIKOLOV_HIDDEN, Mikolov2010Options(max_epochs=mikolov_epochs)),
+    }
 
 
 class Experiment:
@@ -164,7 +164,7 @@ def figures(experiment: Experiment) -> list[Figure]:
     ]
     out += [Figure(f"training time, {name}", value, "s") for name, value in experiment.seconds.items()]
     for name, curve in experiment.curves.items():
-        hidden = networks(1)[name][0]
+        hidden = networks(MIKOLOV_EPOCHS)[name][0]
         for entry in curve:
             after = f"after epoch {entry['epoch']:.0f}, {entry['seconds']:.0f} s"
             label = f"{name}, hidden {hidden}: validation perplexity {after}"
@@ -177,16 +177,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt")
     parser.add_argument("--work", type=Path, default=Path("demo/ptb"), help="where models and checkpoints are kept")
+    parser.add_argument("--mikolov-epochs", type=int, default=MIKOLOV_EPOCHS, help="epochs of recipe mikolov2010")
     parser.add_argument(
-        "--mikolov-epochs", type=int, default=MIKOLOV_EPOCHS, help="epochs of recipe mikolov2010; 0 leaves it out"
+        "--recipe", choices=("fast", "mikolov2010"), help="train and test this one alone; figures of the other stay"
     )
     arguments = parser.parse_args()
     experiment = Experiment(arguments.data, arguments.work)
     experiment.train_ngram()
     for name, (hidden_size, options) in networks(arguments.mikolov_epochs).items():
-        experiment.train_network(name, hidden_size, options)
-    command = f"make ptb PTB=DIR ARGS='--mikolov-epochs {arguments.mikolov_epochs}'"
-    print(f"written to {write('ptb', figures(experiment), command)}")
+        if arguments.recipe in (None, name):
+            experiment.train_network(name, hidden_size, options)
+    given = [f"--recipe {arguments.recipe}"] if arguments.recipe else []
+    if arguments.mikolov_epochs != MIKOLOV_EPOCHS:
+        given.append(f"--mikolov-epochs {arguments.mikolov_epochs}")
+    command = "make ptb PTB=DIR" + (f" ARGS='{' '.join(given)}'" if given else "")
+    print(f"written to {write('ptb', figures(experiment), command, others_stay=arguments.recipe is not None)}")
 
 
 if __name__ == "__main__":
