@@ -1,6 +1,6 @@
 """Does a session help, and by what: its state, its learning, or the order? Eight protocols on two test sets.
 
-    python benchmarks/protocols.py --data FOLDER [--bundle BUNDLE] [--shuffles K]
+    python benchmarks/protocols.py --data FOLDER [--bundle BUNDLE]
 
 FOLDER holds the N-best lists lj.dev, lj.test and arctic.a (.nbest.jsonl.gz); the bundle is the demo's, which is trained
 where it is missing. lj.test is consecutive sentences of one chapter, arctic.a isolated ones. All choices are made on
@@ -10,6 +10,8 @@ that carries its state. No reference takes part in that second choice.
 
 Then static and dynamic sessions are compared once more, each with weights tuned on lj.dev in a session of its kind, and
 beside them one that learns the references: what learning could do if the accepted texts held no errors.
+
+What an earlier run left in the folder `protocols` beside the bundle is used again; delete it to begin anew.
 """
 
 import argparse
@@ -34,12 +36,26 @@ from models.tuning_command import read_nbest
 DEMO = Path(__file__).parent.parent / "examples" / "ljspeech" / "demo.py"
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 REACHES = (1, 3)
+# arctic.a is three times as large, and its sentences stand in no order that could be lost.
+SHUFFLES = {"lj.test": 3, "arctic.a": 1}
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 def lists(data: Path, name: str) -> Path:
     """The file of a set."""
     return data / f"{name}.nbest.jsonl.gz"
+
+
+def chosen(data: Path, folder: Path, bundle: Path) -> FoundLearning:
+    """What `choose` finds, kept in a file."""
+    path = folder / "learning.json"
+    if not path.exists():
+        found = choose(data, bundle)
+        tried = [[option.rate, option.tau, value] for option, value in found.perplexities.items()]
+        path.write_text(json.dumps({"static": found.static, "tried": tried}))
+    document = json.loads(path.read_text())
+    perplexities = {LearningOptions(rate, tau): value for rate, tau, value in document["tried"]}
+    return FoundLearning(min(perplexities, key=perplexities.__getitem__), perplexities, document["static"])
 
 
 def choose(data: Path, bundle_folder: Path) -> FoundLearning:
@@ -71,7 +87,8 @@ def tuned_in_sessions(
     weights = {name: folder / f"weights.{name}.json" for name in tuned_as}
     for name, switches in tuned_as.items():
         options = ["--session-per", "file", "--output", weights[name]]
-        nbest("tune", bundle, lists(data, "lj.dev"), *options, *switches)
+        if not weights[name].exists():
+            nbest("tune", bundle, lists(data, "lj.dev"), *options, *switches)
     return {
         "static": (weights["static"], []),
         "dynamic": (weights["dynamic"], learns),
@@ -87,7 +104,8 @@ def compare(data: Path, folder: Path, bundle: Path, sessions: dict[str, tuple[Pa
         for name, (weights, switches) in sessions.items():
             results.append(folder / f"{test_set}.{name.replace(', ', '-').replace(' ', '-')}.jsonl")
             options = ["--options", weights, "--session-per", "file", *switches, "--output", results[-1]]
-            nbest("rescore", lists(data, test_set), "--bundle", bundle, *options)
+            if not results[-1].exists():
+                nbest("rescore", lists(data, test_set), "--bundle", bundle, *options)
         report = folder / f"{test_set}.tuned.json"
         nbest("evaluate", *results, "--set-name", test_set, "--json", report)
         document = json.loads(report.read_text())
@@ -108,14 +126,15 @@ def compare(data: Path, folder: Path, bundle: Path, sessions: dict[str, tuple[Pa
     return out
 
 
-def run(data: Path, folder: Path, bundle: Path, learning: LearningOptions, shuffles: int) -> list[Figure]:
+def run(data: Path, folder: Path, bundle: Path, learning: LearningOptions) -> list[Figure]:
     """Run `nbest protocols` on the test sets."""
     out = []
     for test_set in TEST_SETS:
         report = folder / f"{test_set}.json"
-        options = ["--rate", learning.rate, "--tau", learning.tau, "--shuffles", shuffles]
+        options = ["--rate", learning.rate, "--tau", learning.tau, "--shuffles", SHUFFLES[test_set]]
         files = ["--json", report, "--svg", DOCS / f"protocols.{test_set}.svg"]
-        nbest("protocols", bundle, lists(data, test_set), *options, *files)
+        if not report.exists():
+            nbest("protocols", bundle, lists(data, test_set), *options, *files)
         out += figures(test_set, json.loads(report.read_text()))
     return out
 
@@ -152,22 +171,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the N-best lists")
     parser.add_argument("--bundle", type=Path, default=Path("demo/bundle"), help="the demo's bundle, or one like it")
-    parser.add_argument("--shuffles", type=int, default=5, help="shuffled orders a set")
     arguments = parser.parse_args()
     bundle = arguments.bundle
     subprocess.run([sys.executable, DEMO, "--train-only", "--output", bundle], check=True)
     folder = bundle.parent / "protocols"
     folder.mkdir(exist_ok=True)
-    found = choose(arguments.data, bundle)
-    chosen = [Figure("lj.dev winners, static: perplexity, mixture", found.static, "perplexity")]
-    chosen += [
+    found = chosen(arguments.data, folder, bundle)
+    tried = [Figure("lj.dev winners, static: perplexity, mixture", found.static, "perplexity")]
+    tried += [
         Figure(f"lj.dev winners, rate {o.rate:g}, tau {o.tau}: perplexity, mixture", value, "perplexity")
         for o, value in sorted(found.perplexities.items(), key=lambda item: item[1])
     ]
     own = compare(arguments.data, folder, bundle, tuned_in_sessions(arguments.data, folder, bundle, found.best))
-    cells = run(arguments.data, folder, bundle, found.best, arguments.shuffles)
-    command = f"make protocols DATA=DIR ARGS='--shuffles {arguments.shuffles}'"
-    print(f"written to {write('protocols', chosen + own + cells, command)}")
+    cells = run(arguments.data, folder, bundle, found.best)
+    print(f"written to {write('protocols', tried + own + cells, 'make protocols DATA=DIR')}")
 
 
 if __name__ == "__main__":
