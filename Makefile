@@ -26,7 +26,7 @@ KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help setup kenlm demo test test-quick test-crash check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results protocols bench-dynamic bench-engine bench-service bench-training docker-build docker-check clean
+	ptb results protocols bench-dynamic bench-engine bench-output-layers bench-service bench-training docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -114,6 +114,9 @@ bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and wha
 
 bench-engine: $(INSTALLED) $(KENLM) ## speed of rescoring part by part, against plain torch and the machine's limit
 	$(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-output-layers: $(INSTALLED) ## speed of full, class-factored and normaliser-free output; with PTB=DIR perplexities, too
+	$(BIN)/python benchmarks/output_layers.py $(if $(PTB),--train '$(PTB)') $(ARGS)
 
 bench-service: $(INSTALLED) $(KENLM) ## latency, throughput, refusals and HTTP's share of the service under load
 	$(BIN)/python benchmarks/service.py $(ARGS)

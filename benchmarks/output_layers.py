@@ -180,7 +180,7 @@ def error_rates(bundle: Path, lists: list[NBest]) -> list[Figure]:
             (result,) = engine.rescore([engine.prepare(nbest)], [loaded.weights])
             assert isinstance(result, RescoredList)
             assert result.reference_words is not None
-            errors += word_errors(result.reference_words, [result.best.words])[0]
+            errors += int(word_errors(result.reference_words, [result.best.words])[0])
             words += len(result.reference_words)
         layers = ", ".join(model["output"] for model in said if "output" in model)
         out.append(Figure(f"{bundle.name} ({layers}): lj.test word error rate", 100 * errors / words, "%"))

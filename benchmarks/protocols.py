@@ -28,13 +28,12 @@ from full_text import TEST_SETS, nbest
 from models.bundle import load_bundle
 from models.evaluation_set import EvaluationSet
 from models.learning import LearningOptions
-from models.learning_search import FoundLearning, search_learning
+from models.learning_search import RATES, FoundLearning, search_learning
 from models.session_scoring import accepted_texts
 from models.tuning import score_lists
 from models.tuning_command import read_nbest
 
 DEMO = Path(__file__).parent.parent / "examples" / "ljspeech" / "demo.py"
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 REACHES = (1, 3)
 # arctic.a is three times as large, and its sentences stand in no order that could be lost.
 SHUFFLES = {"lj.test": 3, "arctic.a": 1}
@@ -69,7 +68,6 @@ def choose(data: Path, bundle_folder: Path) -> FoundLearning:
         rescorer,
         weights,
         accepted_texts(scored, weights, development),
-        rates=RATES,
         reaches=REACHES,
         report=lambda o, value: print(f"lj.dev: rate {o.rate:g}, tau {o.tau}: perplexity {value:.2f}", flush=True),
     )

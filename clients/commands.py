@@ -95,6 +95,12 @@ _Precision = Annotated[
     Literal["float32", "bfloat16"] | None,
     typer.Option(help="With --bundle: bfloat16 is faster where the processor has it, and coarser."),
 ]
+_ExactNormaliser = Annotated[
+    bool,
+    typer.Option(
+        "--exact-normaliser", help="With --bundle: compute the normaliser even of networks trained to do without."
+    ),
+]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")]
 
 
@@ -127,6 +133,7 @@ def rescore(
     device: _Device = None,
     threads: _Threads = None,
     precision: _Precision = None,
+    exact_normaliser: _ExactNormaliser = False,
     quiet: _Quiet = False,
 ) -> None:
     """Rescore N-best lists through a server, or in this process.
@@ -143,7 +150,9 @@ def rescore(
     settings: Settings = {"log_base": log_base, "word_scores": word_scores, "compact": compact}
     if chosen := read_options(options, weight or [], interpolation, state):
         settings["options"] = chosen
-    target = choose_target(url, bundle, api_key, concurrency, retry_for, device, threads, precision)
+    target = choose_target(
+        url, bundle, api_key, concurrency, retry_for, device, threads, precision, exact_normaliser=exact_normaliser
+    )
     plan = read_plan(
         settings,
         dynamic=dynamic,

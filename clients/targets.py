@@ -74,6 +74,7 @@ class EngineTarget:
     device: str = "auto"
     threads: int = 0
     precision: str = "float32"
+    exact_normaliser: bool = False
     concurrency: int = 1
     retry_seconds: float = 0.0
 
@@ -88,7 +89,13 @@ class EngineTarget:
             raise MissingExtraError(
                 "nbest rescore --bundle needs the extra \"models\": pip install 'nbest-rescoring[models]'"
             ) from error
-        engine: Engine = load(self.bundle, device=self.device, threads=self.threads, precision=self.precision)
+        engine: Engine = load(
+            self.bundle,
+            device=self.device,
+            threads=self.threads,
+            precision=self.precision,
+            exact_normaliser=self.exact_normaliser,
+        )
         return engine
 
     @asynccontextmanager
@@ -112,12 +119,16 @@ def choose_target(
     device: str | None,
     threads: int | None,
     precision: str | None,
+    *,
+    exact_normaliser: bool,
 ) -> ServerTarget | EngineTarget:
     """A service or an engine, as the options say. Raises UsageError where they say both, neither or nonsense."""
     if url is not None and bundle is None:
         if device is not None or threads is not None or precision is not None:
             raise UsageError("--device, --threads and --precision go with --bundle; the server has its own")
+        if exact_normaliser:
+            raise UsageError("--exact-normaliser goes with --bundle")
         return ServerTarget(url, api_key, concurrency, retry_seconds)
     if bundle is not None and url is None:
-        return EngineTarget(bundle, device or "auto", threads or 0, precision or "float32")
+        return EngineTarget(bundle, device or "auto", threads or 0, precision or "float32", exact_normaliser)
     raise UsageError("give either --url URL or --bundle DIR")

@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from models.base import FloatArray
+from models.class_factored import ClassFactored
 from models.errors import ModelFailedError
 from models.learning import LearningOptions, Start
 from models.online import TextLearner
@@ -51,6 +52,8 @@ class DynamicElman:
     """
 
     def __init__(self, model: ElmanLM, options: LearningOptions) -> None:
+        if isinstance(model.output, ClassFactored):
+            raise ModelFailedError("dynamic evaluation word by word is defined for the full softmax")
         self.model = model
         self.options = options
 

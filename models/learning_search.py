@@ -14,7 +14,7 @@ from models.rescoring import Rescorer
 from models.score import Weights
 from models.session import SessionModel, SessionOptions, SessionState, Tally
 
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 _WORDS = 6_000
 
 

@@ -28,13 +28,22 @@ class LocalEngine:
     device: "auto", "cpu" or "cuda"
     threads: threads for matrix products; 0 leaves torch's own choice
     precision: of a full softmax's normaliser: "float32" or "bfloat16"
+    exact_normaliser: compute the normaliser even of networks that were trained to do without
     """
 
     def __init__(
-        self, bundle: str, *, device: str = "auto", threads: int = 0, precision: Precision = "float32"
+        self,
+        bundle: str,
+        *,
+        device: str = "auto",
+        threads: int = 0,
+        precision: Precision = "float32",
+        exact_normaliser: bool = False,
     ) -> None:
         set_threads(threads)
-        self._bundle: Bundle = load_bundle(Path(bundle), device=device, precision=precision)
+        self._bundle: Bundle = load_bundle(
+            Path(bundle), device=device, precision=precision, exact_normaliser=exact_normaliser
+        )
 
     def models(self) -> dict[str, Any]:
         """What GET /v1/models answers."""

@@ -12,7 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from models.autograd_adaptation import AutogradElman
 from models.base import FloatArray
+from models.class_factored import ClassFactored
 from models.dynamic import DynamicElman
 from models.errors import InvalidOptionError, ModelFailedError, RescoringError, SessionError
 from models.learning import HiddenState, LearningOptions, Start
@@ -22,6 +24,7 @@ from models.rescoring import Rescorer
 from models.rnnlm import ElmanLM
 from models.score import Weights, interpolate
 from models.scored_lists import PreparedList, ScoredLists
+from models.self_normalised import with_normaliser
 
 # Distributions of the nodes that are learnt at are kept while a batch is scored; more lists than fit are done in turns.
 _BYTES_OF_DISTRIBUTIONS = 256 * 2**20
@@ -134,6 +137,8 @@ class _Lesson:
 class SessionModel:
     """How sessions of one kind score and learn; it holds no session.
 
+    Networks that can do without their normaliser are scored with it all the same: what learns computes it anyway.
+
     rescorer: the engine
     weights:  the mixture and scales of the sessions' rankings
     options:  see SessionOptions
@@ -141,9 +146,11 @@ class SessionModel:
 
     def __init__(self, rescorer: Rescorer, weights: Weights, options: SessionOptions) -> None:
         weights.check_models(list(rescorer.models))
-        self.rescorer, self.weights, self.options = rescorer, weights, options
+        models = {name: with_normaliser(model) for name, model in rescorer.models.items()}
+        self.rescorer = replace(rescorer, models=models)
+        self.weights, self.options = weights, options
         self._names = [name for name in rescorer.models if weights.interpolation.get(name, 0) > 0]
-        self._networks = {name: model for name in self._names if isinstance(model := rescorer.models[name], ElmanLM)}
+        self._networks = {name: model for name in self._names if isinstance(model := models[name], ElmanLM)}
         if options.weights == "dynamic" and not self._networks:
             raise SessionError("the mixture gives no weight to a recurrent network: there is nothing that could learn")
 
@@ -226,8 +233,13 @@ class SessionModel:
             return model.score(tree)[0]
         starts = [self._begin(name, state) for state in states]
         if self.options.weights == "dynamic":
-            return DynamicElman(self._networks[name], self.options.learning).score(tree, starts)
+            return self._learner(name).score(tree, starts)
         return model.score(tree, np.stack([start.hidden for start in starts]))[0]
+
+    def _learner(self, name: str) -> DynamicElman | AutogradElman:
+        model = self._networks[name]
+        kind = AutogradElman if isinstance(model.output, ClassFactored) else DynamicElman
+        return kind(model, self.options.learning)
 
     def _begin(self, name: str, state: SessionState) -> Start:
         start = state.networks[name]
@@ -237,7 +249,7 @@ class SessionModel:
 
     def _lesson(self, name: str, words: Sequence[int], begin: Start, *, confirmed: bool) -> "_Lesson":
         """What one network makes of an accepted text."""
-        network = DynamicElman(self._networks[name], self.options.learning)
+        network = self._learner(name)
         frozen, passed = network.read(words, begin)
         if self.options.weights == "static":
             return _Lesson(frozen, passed)

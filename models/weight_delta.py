@@ -87,7 +87,7 @@ class WeightDelta:
         for name, shape in shapes.items():
             if tuple(delta.named()[name].shape) != shape:
                 raise SessionError(f"tensor {name} has shape {tuple(delta.named()[name].shape)}, not {shape}")
-        in_range = not rows or (int(delta.classes.min()) >= 0 and int(delta.classes.max()) < C)
+        in_range = not rows or (int(delta.classes.min()) >= 0 and int(delta.classes.max()) < len(weights.U))
         compact = rank < H or torch.equal(delta.S, torch.eye(H, dtype=delta.S.dtype, device=delta.S.device))
         if rank > H or not compact or not in_range or not bool((delta.classes.diff() > 0).all()):
             raise SessionError("the tensors are no difference of this network")

@@ -173,8 +173,8 @@ def test_with_a_bundle_the_engine_of_the_entry_point_does_the_same_work(
     made: list[Any] = []
 
     class Engine:
-        def __init__(self, bundle: str, *, device: str, threads: int, precision: str) -> None:
-            made.append((bundle, device, threads, precision))
+        def __init__(self, bundle: str, *, device: str, threads: int, precision: str, exact_normaliser: bool) -> None:
+            made.append((bundle, device, threads, precision, exact_normaliser))
 
         def rescore(self, request: Any) -> Any:
             return fakes.answer(request)
@@ -187,9 +187,13 @@ def test_with_a_bundle_the_engine_of_the_entry_point_does_the_same_work(
     assert fakes.rescore(source, service.url, out) == 0
     through_http = out.read_bytes()
     monkeypatch.setattr(targets, "entry_points", lambda **_: [Entry()])
-    options = ("--device", "cpu", "--threads", "2", "--precision", "bfloat16", "--batch-size", "2")
+    options = (
+        *("--device", "cpu", "--threads", "2", "--precision", "bfloat16"),
+        "--exact-normaliser",
+        "--batch-size=2",
+    )
     assert main(["rescore", source, "--bundle", "folder", "-o", str(out), *options]) == 0
-    assert (made, out.read_bytes()) == ([("folder", "cpu", 2, "bfloat16")], through_http)
+    assert (made, out.read_bytes()) == ([("folder", "cpu", 2, "bfloat16", True)], through_http)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,7 @@ def test_with_a_bundle_the_engine_of_the_entry_point_does_the_same_work(
         ((), "give either --url URL or --bundle DIR"),
         (("--url", "http://x", "--bundle", "y"), "give either --url URL or --bundle DIR"),
         (("--url", "http://x", "--device", "cpu"), "--device, --threads and --precision go with --bundle"),
+        (("--url", "http://x", "--exact-normaliser"), "--exact-normaliser goes with --bundle"),
         (("--url", "http://x", "--resume"), "--resume needs --output FILE"),
         (("--url", "x"), "is no URL of a service"),
         (("--url", "http://x", "--weight", "scale=1"), "no such weight"),

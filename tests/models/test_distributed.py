@@ -23,7 +23,8 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 TRAIN = ("train", "rnn", "bundle", "--text", "train.txt", "--valid", "valid.txt", "--rare", "0", "--device", "cpu")
 SMALL = ("--hidden", "8", "--epochs", "2", "--streams", "3", "--tau", "5", "--reset-share", "0.2")
 MASKS = ("--dropout", "0.2", "--vector-dropout", "0.1", "--input-dropout", "0.1")
-LONG_ENOUGH = 120
+# Many times what it takes: only a command that hangs is ended.
+LONG_ENOUGH = 600
 Start = Callable[..., subprocess.Popen[str]]
 
 

@@ -15,9 +15,10 @@ from models.errors import TrainingError
 from models.perplexity import perplexity, text_events, text_log_probs
 from models.recipe_fast import FastOptions
 from models.recipe_mikolov2010 import Mikolov2010Options
-from models.rnn_training import Interrupted, Options, Progress, TrainingText, stream_perplexity, train_elman
+from models.rnn_training import Interrupted, Options, Progress, TrainingText, train_elman
 from models.rnnlm import ElmanLM, WordClasses
 from models.training_text import ClassStream
+from models.validation import stream_perplexity
 from models.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")

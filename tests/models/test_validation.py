@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from models.recipe import RecipeState
-from models.rnn_training import Trainer, TrainingText, stream_perplexity
+from models.rnn_training import Trainer, TrainingText
 from models.rnnlm import ElmanWeights, WordClasses
 from models.training_text import ClassStream
+from models.validation import stream_perplexity
 from models.vocabulary import Vocabulary
 
 
