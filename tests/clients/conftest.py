@@ -2,6 +2,7 @@ import asyncio
 import gzip
 import json
 import lzma
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,10 @@ import pytest
 from clients.cli import main
 from clients.retry import RetryPolicy
 from clients.sdk import AsyncClient, Client
+
+# Programs that a test starts and interrupts must not inherit that interrupts are ignored, as where the tests run in the
+# background of a script.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Json = dict[str, Any]
 
