@@ -131,10 +131,8 @@ class Benchmark:
         classes = torch.from_numpy(self.network.classes.of_event[self.tree.event_words])
 
         def ranking() -> None:
-            first = 0
-            for entry, weight in zip(self.prepared, self.weights(), strict=True):
+            for (entry, first), weight in zip(scored.each(), self.weights(), strict=True):
                 rank_list(scored, entry, first, weight, word_scores=False)
-                first += len(entry.ids)
 
         parts: dict[str, Callable[[], object]] = {
             "text": lambda: [self.rescorer.prepare(nbest) for nbest in self.lists],

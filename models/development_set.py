@@ -40,14 +40,12 @@ class DevelopmentSet:
         errors: list[IntArray] = []
         words: list[int] = []
         for batch in scored:
-            first = 0
-            for prepared in batch.lists:
+            for prepared, first in batch.each():
                 reference = _reference(prepared)
                 parts, _ = list_features(batch, prepared, first, interpolation)
                 features.append(np.stack([parts.acoustic, parts.first_pass, parts.lm, parts.words, parts.oov], axis=1))
                 errors.append(word_errors(reference, prepared.words))
                 words.append(len(reference))
-                first += len(prepared.ids)
         starts = np.concatenate([[0], np.cumsum([len(part) for part in errors])])
         return cls(np.concatenate(features), np.concatenate(errors), starts, np.array(words, np.int64))
 

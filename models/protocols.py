@@ -221,10 +221,8 @@ class Protocols:
         for begin in range(0, len(self._with_reference), _LISTS_A_BATCH):
             batch = self._with_reference[begin : begin + _LISTS_A_BATCH]
             scored = self.rescorer.score(batch, used)
-            first = 0
-            for number, prepared in enumerate(batch, begin):
+            for number, (_, first) in enumerate(scored.each(), begin):
                 record.enter(number, scored, first)
-                first += len(prepared.ids)
                 report("static")
         return record.done()
 

@@ -115,14 +115,12 @@ class Rescorer:
         """
         scored = self.score(lists, self._needed(weights, word_scores=word_scores))
         out: list[RescoredList | RescoringError] = []
-        first = 0
-        for prepared, weight in zip(lists, weights, strict=True):
+        for (prepared, first), weight in zip(scored.each(), weights, strict=True):
             try:
                 weight.check_models(list(self.models))
                 out.append(rank_list(scored, prepared, first, weight, word_scores=word_scores))
             except RescoringError as error:
                 out.append(error)
-            first += len(prepared.ids)
         return out
 
     def rescore_carried(

@@ -1,6 +1,6 @@
 """N-best lists on their way through the engine: checked, then scored, before any weight is applied."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,13 @@ class ScoredLists:
     tree: PrefixTree
     by_model: Mapping[str, FloatArray]
     states: Mapping[str, FloatArray]
+
+    def each(self) -> Iterator[tuple[PreparedList, int]]:
+        """Each list, with the number of its first hypothesis among the sentences of the tree."""
+        first = 0
+        for prepared in self.lists:
+            yield prepared, first
+            first += len(prepared.ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,13 +181,11 @@ class SessionModel:
         out: list[RescoredList | RescoringError] = []
         for rows in self._turns(lists):
             scored = self.score(lists[rows], states[rows])
-            first = 0
-            for prepared in lists[rows]:
+            for prepared, first in scored.each():
                 try:
                     out.append(rank_list(scored, prepared, first, self.weights, word_scores=word_scores))
                 except RescoringError as error:
                     out.append(error)
-                first += len(prepared.ids)
         return out
 
     def accept(self, state: SessionState, words: Sequence[int], *, confirmed: bool) -> SessionState:

@@ -44,9 +44,7 @@ def accepted_texts(
     """Session and word ids of each list's winner under the weights, from scores that stand already."""
     out: list[tuple[str, Sequence[int]]] = []
     for batch in scored:
-        first = 0
-        for prepared in batch.lists:
+        for prepared, first in batch.each():
             winner = rank_list(batch, prepared, first, weights, word_scores=False).best.index
             out.append((development.sessions[len(out)], prepared.ids[winner]))
-            first += len(prepared.ids)
     return out

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from models.base import FloatArray
 from models.development_set import PARAMETERS, DevelopmentSet
 from models.errors import TuningError
 from models.interpolation import FittedMixture, fit_lambdas
@@ -66,9 +67,13 @@ def fit_mixture(
     ids = [rescorer.vocabulary.ids(sentence) for sentence in held_out]
     if not ids:
         raise TuningError("the held-out text is empty")
-    by_model = [np.concatenate(text_log_probs(rescorer.models[name], ids)) for name in models]
-    fit = fit_lambdas(np.stack(by_model))
-    return dict(zip(models, fit.lambdas.tolist(), strict=True)), fit
+    return mix({name: np.concatenate(text_log_probs(rescorer.models[name], ids)) for name in models})
+
+
+def mix(log_probs: Mapping[str, FloatArray]) -> tuple[dict[str, float], FittedMixture]:
+    """Interpolation weights by EM from each model's (words,) ln P of one text. Returns them by model, and the fit."""
+    fit = fit_lambdas(np.stack(list(log_probs.values())))
+    return dict(zip(log_probs, fit.lambdas.tolist(), strict=True)), fit
 
 
 def tune(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -18,7 +17,7 @@ from models.corpus import OPENERS, sentences
 from models.development_set import PARAMETERS
 from models.errors import InvalidNBestError, TuningError
 from models.evaluation_set import EvaluationSet, SessionPer
-from models.interpolation import FittedMixture, fit_lambdas
+from models.interpolation import FittedMixture
 from models.learning_search import RATES, FoundLearning, search_learning
 from models.nbest import NBest
 from models.rescoring import Rescorer
@@ -27,7 +26,7 @@ from models.score import Weights
 from models.scored_lists import ScoredLists
 from models.session import SessionModel, SessionOptions
 from models.session_scoring import accepted_texts, score_in_sessions
-from models.tuning import TuningResult, fit_mixture, score_lists, tune
+from models.tuning import TuningResult, fit_mixture, mix, score_lists, tune
 from models.wire import LOG_UNITS, nbest_from_json
 
 _CONSOLE = Console(stderr=True)
@@ -126,21 +125,17 @@ def run_tune(
         else:
             text = [prepared.reference_words or () for batch in scored for prepared in batch.lists]
         result = _search(bar, scored, *fit_mixture(rescorer, chosen, text), settings)
-        if _learns(bundle, result.weights, settings, output):
-            development_set = EvaluationSet.prepare(rescorer, lists, settings.per)
-            learning = _choose_learning(bar, rescorer, result.weights, scored, development_set, settings)
+        learns = _learns(bundle, result.weights, settings, output)
+        if learns or settings.sessions:
+            utterances = EvaluationSet.prepare(rescorer, lists, settings.per)
+        if learns:
+            learning = _choose_learning(bar, rescorer, result.weights, scored, utterances, settings)
         if settings.sessions:
             options = settings.sessions if learning is None else replace(settings.sessions, learning=learning.best)
             model = SessionModel(rescorer, result.weights, options)
             scoring = bar.add_task("scoring in sessions", total=len(lists))
-            scored, references = score_in_sessions(
-                model,
-                EvaluationSet.prepare(rescorer, lists, settings.per),
-                lambda done: bar.update(scoring, completed=done),
-            )
-            mixture = fit_lambdas(np.stack(list(references.values())))
-            lambdas = dict(zip(references, mixture.lambdas.tolist(), strict=True))
-            result = _search(bar, scored, lambdas, mixture, settings)
+            scored, references = score_in_sessions(model, utterances, lambda done: bar.update(scoring, completed=done))
+            result = _search(bar, scored, *mix(references), settings)
     _store(bundle, result, _record(result, development, chosen, settings), learning, output)
     _print(result, development, chosen, learning)
     return result
