@@ -16,7 +16,7 @@ from models.scored_lists import PreparedList
 from service.batching import Batcher
 from service.cost_model import Load
 from service.errors import QueueFullError
-from service.jobs import Job
+from service.jobs import Job, Results
 from service.settings import Limits
 from service.telemetry import Telemetry, make_log
 from service.timing import Timing
@@ -24,6 +24,7 @@ from service.timing import Timing
 pytestmark = pytest.mark.anyio
 
 Ask = Callable[..., dict[str, Any]]
+Scoring = asyncio.Task[list[Results]]
 PATIENCE_S = 20
 
 
@@ -331,13 +332,18 @@ class TestWithoutHTTP:
 
         return make
 
-    async def test_a_job_whose_caller_left_is_not_scored(
-        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
-    ) -> None:
+    @pytest.fixture
+    async def first(self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]) -> Scoring:
+        """The scoring of a job that holds the thread until the gate is opened."""
         gate.open.clear()
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        first = asyncio.create_task(batcher.score([job("first")], deadline))
+        scoring = asyncio.create_task(batcher.score([job("first")], asyncio.get_running_loop().time() + PATIENCE_S))
         await gate.has_seen("first")
+        return scoring
+
+    async def test_a_job_whose_caller_left_is_not_scored(
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job], first: Scoring
+    ) -> None:
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
         leaver = asyncio.create_task(batcher.score([job("gone")], deadline))
         stayer = asyncio.create_task(batcher.score([job("stays")], deadline))
         await asyncio.sleep(0)
@@ -348,12 +354,9 @@ class TestWithoutHTTP:
         assert gate.seen == [["first"], ["stays"]]
 
     async def test_the_thread_takes_what_waits_itself_and_does_not_wait_for_the_event_loop(
-        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job], first: Scoring
     ) -> None:
-        gate.open.clear()
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        first = asyncio.create_task(batcher.score([job("first")], deadline))
-        await gate.has_seen("first")
         second = asyncio.create_task(batcher.score([job("second")], deadline))
         await asyncio.sleep(0)
         gate.open.set()
@@ -416,12 +419,9 @@ class TestWithoutHTTP:
         assert [len(names) for names in gate.seen[1:]] == together
 
     async def test_a_request_is_told_how_long_it_waited_and_was_scored(
-        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job], first: Scoring
     ) -> None:
-        gate.open.clear()
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        first = asyncio.create_task(batcher.score([job("first")], deadline))
-        await gate.has_seen("first")
         timing = Timing()
         second = asyncio.create_task(batcher.score([job("second")], deadline, timing))
         begun = time.monotonic()
@@ -432,12 +432,9 @@ class TestWithoutHTTP:
         assert 0 < timing.seconds["queue"] + timing.seconds["score"] <= time.monotonic() - begun + 0.01
 
     async def test_stopping_tells_whoever_still_waits(
-        self, batcher: Batcher, gate: Gate, job: Callable[[str], Job]
+        self, batcher: Batcher, job: Callable[[str], Job], first: Scoring
     ) -> None:
-        gate.open.clear()
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        first = asyncio.create_task(batcher.score([job("first")], deadline))
-        await gate.has_seen("first")
         second = asyncio.create_task(batcher.score([job("second")], deadline))
         await asyncio.sleep(0)
         batcher.stop()
