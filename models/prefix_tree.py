@@ -7,7 +7,7 @@ another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,32 @@ class PrefixTree:
     def events(self) -> int:
         """The number of distinct (history, word) pairs."""
         return len(self.histories)
+
+    def root_of_nodes(self) -> IntArray:
+        """(nodes,) the root that each node descends from; inside a level they ascend."""
+        roots = np.arange(self.nodes)
+        for first, last in pairwise(self.levels[1:]):
+            roots[first:last] = roots[self.parents[first:last]]
+        return roots
+
+    def part(self, first: int, last: int) -> tuple["PrefixTree", IntArray]:
+        """The trees of the roots from `first` to before `last`, without sentences; and the numbers of their events."""
+        roots = self.root_of_nodes()
+        chosen = (first <= roots) & (roots < last)
+        number = np.cumsum(chosen) - 1
+        events = np.flatnonzero(chosen[self.histories])
+        sizes = np.add.reduceat(chosen, self.levels[:-1])
+        levels = np.concatenate([[0], np.cumsum(sizes[sizes > 0])])
+        tree = PrefixTree(
+            roots=last - first,
+            parents=number[self.parents[chosen]],
+            node_words=self.node_words[chosen],
+            levels=tuple(levels.tolist()),
+            histories=number[self.histories[events]],
+            event_words=self.event_words[events],
+            sentences=(),
+        )
+        return tree, events
 
     def last_nodes(self) -> IntArray:
         """(sentences,) the node of each whole sentence: the history before its </s>."""

@@ -1,4 +1,6 @@
-"""Memory for the large intermediate results of a training step."""
+"""Memory for large intermediate results that come again and again."""
+
+import threading
 
 import torch
 from torch import Tensor
@@ -16,3 +18,13 @@ class Scratch:
         if flat is None or flat.numel() < rows * columns or (flat.dtype, flat.device) != (like.dtype, like.device):
             flat = self._flat[name] = torch.empty(rows * columns, dtype=like.dtype, device=like.device)
         return flat[: rows * columns].view(rows, columns)
+
+
+class ThreadScratch(threading.local):
+    """Such memory for each thread that asks; it is kept as long as the thread lives.
+
+    own: the memory of the thread that asks
+    """
+
+    def __init__(self) -> None:
+        self.own = Scratch()

@@ -2,6 +2,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from models import dynamic, taught_output
 from models.base import FloatArray
 from models.bundle import load_bundle
 from models.dynamic import DynamicElman
@@ -237,6 +239,39 @@ def test_the_same_words_score_the_same_wherever_they_stand(learner: DynamicElman
     texts = drawn(seed=5, count=4)
     (rows,) = score(learner, texts + texts[::-1], taught(learner, texts))
     assert all(np.array_equal(row, again) for row, again in zip(rows[:4], rows[:3:-1], strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 9])
+def test_threads_that_share_the_sessions_change_nothing(
+    learner: DynamicElman, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    starts = [taught(learner, drawn(seed, count=seed)) for seed in range(5)]
+    lists = [drawn(seed, count, longest=seed) for seed, count in ((3, 9), (7, 1), (0, 2), (4, 3), (8, 8))]
+    alone = [row for texts, start in zip(lists, starts, strict=True) for row in score(learner, texts, start)[0]]
+    tree = PrefixTree.build(list(chain(*lists)), [root for root, texts in enumerate(lists) for _ in texts])
+    monkeypatch.setattr(dynamic, "thread_count", lambda: threads)
+    log_probs = learner.score(tree, starts)
+    same([log_probs[events] for events in tree.sentences], alone)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7])
+def test_however_few_classes_are_worked_on_at_a_time_a_list_is_scored_as_by_the_loop(
+    learner: DynamicElman, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(taught_output, "_BLOCK", block)
+    check_against_loop(learner, drawn(seed=6, count=4), drawn(seed=5, count=8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_whose_exponentials_are_out_of_range_are_scored_as_by_the_loop(make: Any, dtype: torch.dtype) -> None:
+    # Classes d and f, the rare one, have logits of about 1,000 and -2,000 at every history.
+    model = make.elman(VOCABULARY, rare=RARE, hidden=20, seed=2, dtype=dtype)
+    model.weights.V[5] += 100
+    model.weights.V[1] -= 200
+    learner, texts = DynamicElman(model, LearningOptions(rate=0.01)), drawn(seed=5, count=8)
+    (rows,) = score(learner, texts, fresh(model))
+    assert min(row.min() for row in rows) < -1000
+    same(rows, [Loop(learner).run(text) for text in texts], within=1e-10 if dtype == torch.float64 else 1e-2)
 
 
 def test_an_empty_batch_has_no_scores(learner: DynamicElman) -> None:

@@ -128,3 +128,24 @@ def test_shared_prefixes_are_counted_once() -> None:
     # a b c, a b d, a: histories (), a, a b, a b c, a b d; events a, a->b, a-></s>, c, d, c-></s>, d-></s>
     tree = PrefixTree.build([[2, 3, 4], [2, 3, 5], [2]])
     assert (tree.nodes, tree.events) == (5, 7)
+
+
+@given(ROOTED, st.data())
+def test_a_part_has_the_histories_and_events_of_its_roots(
+    rooted: list[tuple[int, list[int]]], drawn: st.DataObject
+) -> None:
+    tree = build(rooted)
+    first, last = sorted(drawn.draw(st.lists(st.integers(0, tree.roots), min_size=2, max_size=2, unique=True)))
+    part, events = tree.part(first, last)
+
+    def told(tree: PrefixTree, event: int, first: int = 0) -> tuple[Node, int]:
+        root, words = path_of(tree, int(tree.histories[event]))
+        return (root + first, words), int(tree.event_words[event])
+
+    inside = [event for event in range(tree.events) if first <= told(tree, event)[0][0] < last]
+    assert events.tolist() == inside
+    assert [told(part, event, first) for event in range(part.events)] == [told(tree, event) for event in inside]
+    assert part.levels[-1] == part.nodes
+    for depth, (begin, end) in enumerate(pairwise(part.levels)):
+        assert begin < end
+        assert {len(path_of(part, node)[1]) for node in range(begin, end)} == {depth}
