@@ -4,10 +4,12 @@ With y = softmax(O h + c) and w the class wanted, the cross-entropy -ln y_w has 
 
     d / d logits = y - onehot(w)      d / dh = O^T (y - onehot(w))      d / dO = (y - onehot(w)) h^T
 
-so one pass over the logits, a block of words at a time, gives loss and gradients; the logits of the whole batch are
-never stored.
+The logits are computed once, a block of classes at a time, and raised to powers while the block is in the cache. What
+a word's powers have to be divided by is known only after the last block, but it is one number a word: it is divided out
+of h instead, and onehot(w) is taken off where it is not zero. Nothing passes over all logits again but two products.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -15,10 +17,13 @@ from torch import Tensor
 
 from models.scratch import Scratch
 
-# Logits computed at once: 8 MiB of them in float32.
-_LOGITS = 2**21
+# Powers kept at once: 16 MiB of them in float32.
+_POWERS = 2**22
+# Classes whose logits are computed at once.
+_BLOCK = 1024
 # A product is a third slower on a processor when the rows it is written to do not begin at such multiples.
 _ALIGNED = 8
+_LOG2_E = math.log2(math.e)
 
 
 class SoftmaxGradients(NamedTuple):
@@ -58,37 +63,98 @@ def softmax_gradients(
     words:  what the gradients are divided by: the words of the batch, of which these N may be a part
     bf16:   compute the products in bfloat16
     penalty: on (ln Z)^2
-    scratch: where to compute; the gradient of O then stands there until the next call
+    scratch: where to compute; the gradients of O and hidden then stand there until the next call
     """
-    kind = torch.bfloat16 if bf16 else hidden.dtype
-    h, M = hidden.to(kind), O.to(kind)
-    scratch = scratch or Scratch()
-    rows = max(1, min(len(h), _LOGITS // len(M)))
-    logits, y = (scratch.take(name, rows, len(M), hidden) for name in ("logits", "y"))
+    layer = _Layer(hidden, O, c, torch.bfloat16 if bf16 else hidden.dtype, scratch or Scratch())
     loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
-    columns = -(-M.shape[1] // _ALIGNED) * _ALIGNED
-    back, gradient = (
-        scratch.take(name, len(matrix), columns, matrix)[:, : M.shape[1]] for name, matrix in (("hidden", h), ("O", M))
-    )
-    gradient_c = torch.zeros_like(c)
-    tiny = torch.finfo(hidden.dtype).tiny
-    for first in range(0, len(h), rows):
-        part = h[first : first + rows]
-        index = wanted[first : first + rows, None]
-        block, errors = logits[: len(part)], y[: len(part)]
-        if bf16:
-            torch.add(part @ M.T, c, out=block)
-        else:
-            torch.addmm(c, part, M.T, out=block)
-        torch.softmax(block, 1, out=errors)
-        loss -= errors.gather(1, index).clamp_(min=tiny).log_().sum()
-        if penalty:
-            top, likeliest = errors.max(1, keepdim=True)
-            log_z = block.gather(1, likeliest) - top.log()
-            errors.mul_(log_z.mul_(2 * penalty).add_(1.0))
-        errors.scatter_add_(1, index, errors.new_full((), -1.0).expand_as(index))
-        gradient_c.add_(errors.sum(0), alpha=1 / words)
-        e = errors.to(kind)
-        gradient.addmm_(e.T, part, beta=1 if first else 0, alpha=1 / words)
-        torch.mm(e, M, out=back[first : first + rows])
-    return SoftmaxGradients(loss, (back / words).to(hidden.dtype), gradient.to(O.dtype), gradient_c)
+    gradient, gradient_c = layer.aligned("O", len(O), O.shape[1]), torch.zeros_like(c)
+    back = layer.aligned("hidden", len(hidden), O.shape[1])
+    for first in range(0, len(hidden), layer.rows):
+        part = slice(first, first + layer.rows)
+        h, right = hidden[part], wanted[part]
+        log_z, scale = layer.fill(h, back[part])
+        chosen = O[right]
+        loss += (log_z - (h * chosen).sum(1) - c[right]).sum()
+        # y = powers * scale; the penalty makes it (1 + 2 alpha ln Z) y.
+        scale *= (1 + 2 * penalty * log_z) / words if penalty else 1 / words
+        back[part].mul_(scale[:, None]).sub_(chosen, alpha=1 / words)
+        layer.add_products(h, scale, gradient, gradient_c, first=not first)
+        gradient.index_add_(0, right, h, alpha=-1 / words)
+        gradient_c.index_add_(0, right, torch.ones_like(scale), alpha=-1 / words)
+    return SoftmaxGradients(loss, back, gradient, gradient_c)
+
+
+class _Layer:
+    """The output layer at work on `rows` words at a time; exponents are of 2, for that is the cheaper function."""
+
+    def __init__(
+        self,
+        hidden: Tensor,
+        O: Tensor,  # noqa: E741 - the output matrix
+        c: Tensor,
+        kind: torch.dtype,
+        scratch: Scratch,
+    ) -> None:
+        self._like, self._scratch, self._kind = hidden, scratch, kind
+        self._O, self._c = O.to(kind), c * _LOG2_E
+        width = _BLOCK if hidden.device.type == "cpu" else len(O)
+        self._blocks = [slice(first, min(first + width, len(O))) for first in range(0, len(O), width)]
+        self.rows = max(1, min(len(hidden), _POWERS // len(O)))
+        self._powers = [
+            self.aligned(f"powers {block.start}", self.rows, block.stop - block.start) for block in self._blocks
+        ]
+
+    def aligned(self, name: str, rows: int, columns: int) -> Tensor:
+        """(rows, columns) from the scratch, whatever they hold."""
+        return self._scratch.take(name, rows, -(-columns // _ALIGNED) * _ALIGNED, self._like)[:, :columns]
+
+    def fill(self, h: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the powers of n words, and what they add up to.
+
+        h:       (n, H)
+        back:    (n, H) to be filled with powers O
+        returns: (n,) ln Z, and (n,) what makes powers probabilities
+        """
+        scaled = (h * _LOG2_E).to(self._kind)
+        sums = self._sum_up(scaled, back, None)
+        kind = torch.finfo(sums.dtype)
+        # As in models/output_layer.py: sums outside this range may have lost a term.
+        if bool(((sums > kind.tiny * len(self._O) / kind.eps) & (sums < torch.inf)).all()):
+            return sums.log(), sums.reciprocal()
+        largest = torch.stack([self._logits(scaled, number).amax(1) for number in range(len(self._blocks))]).amax(0)
+        sums = self._sum_up(scaled, back, largest)
+        return sums.log() + largest / _LOG2_E, sums.reciprocal()
+
+    def _logits(self, scaled: Tensor, number: int) -> Tensor:
+        """(n, width) a block's logits, where its powers will be."""
+        block, out = self._blocks[number], self._powers[number][: len(scaled)]
+        if self._kind == out.dtype:
+            return torch.addmm(self._c[block], scaled, self._O[block].T, out=out)
+        return torch.add(scaled @ self._O[block].T, self._c[block], out=out)
+
+    def _sum_up(self, scaled: Tensor, back: Tensor, less: Tensor | None) -> Tensor:
+        """(n,) sums of powers, of logits less `less`; see `fill`."""
+        sums = scaled.new_zeros(len(scaled), dtype=back.dtype)
+        for number, block in enumerate(self._blocks):
+            logits = self._logits(scaled, number)
+            powers = (logits if less is None else logits.sub_(less[:, None])).exp2_()
+            sums += powers.sum(1)
+            product = powers.to(self._kind) @ self._O[block]
+            if number:
+                back += product
+            else:
+                back.copy_(product)
+        return sums
+
+    def add_products(self, h: Tensor, scale: Tensor, gradient: Tensor, gradient_c: Tensor, *, first: bool) -> None:
+        """Add y^T h to the gradient of O, or set it to that, and y^T 1 to that of c; y = powers * scale."""
+        scaled = (h * scale[:, None]).to(self._kind)
+        for block, powers in zip(self._blocks, self._powers, strict=True):
+            y = powers[: len(h)]
+            gradient_c[block].addmv_(y.T, scale)
+            if self._kind == gradient.dtype:
+                gradient[block].addmm_(y.T, scaled, beta=0 if first else 1)
+            elif first:
+                gradient[block] = y.to(self._kind).T @ scaled
+            else:
+                gradient[block] += y.to(self._kind).T @ scaled

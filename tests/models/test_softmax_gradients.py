@@ -20,11 +20,13 @@ def case(kind: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Ten
     return draw(N, H).to(kind), draw(K, H, seed=2).to(kind), draw(K, seed=3).to(kind), wanted
 
 
-@pytest.mark.parametrize("logits", [1, 2 * K, 3 * K + 1, 1000])
+@pytest.mark.parametrize("block", [1, 4, 1000])
+@pytest.mark.parametrize("powers", [1, 2 * K, 3 * K + 1, 1000])
 def test_loss_and_gradients_are_those_of_autograd_however_few_logits_are_held(
-    logits: int, monkeypatch: pytest.MonkeyPatch
+    powers: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOGITS", logits)
+    monkeypatch.setattr(module, "_POWERS", powers)
+    monkeypatch.setattr(module, "_BLOCK", block)
     hidden, O, c, wanted = case()  # noqa: E741 - the output matrix
     found = softmax_gradients(hidden, O, c, wanted, 20)
     leaves = [leaf.clone().requires_grad_() for leaf in (hidden, O, c)]
