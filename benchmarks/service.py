@@ -126,10 +126,11 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def figures_of(label: str, report: dict[str, Any], live: list[float]) -> list[Figure]:
-    """What one run shows. live: takes up the times of /health/live."""
+def figures_of(label: str, report: dict[str, Any], live: list[float], late: list[float]) -> list[Figure]:
+    """What one run shows. live, late: take up the times of /health/live, and how late the generator asked for it."""
     waits, statuses = report["waits"], {int(status): n for status, n in report["statuses"].items()}
     live += report["live"]
+    late += report["late"]
     out = [Figure(f"{label}: p{round(100 * share)}", 1e3 * quantile(waits, share), "ms") for share in (0.5, 0.95, 0.99)]
     answers = max(1, sum(statuses.values()))
     out += [
@@ -214,6 +215,7 @@ def run(bundle_folder: Path, arguments: argparse.Namespace, scratch: Path) -> li
     set_threads(arguments.threads)
     bundle = load_bundle(bundle_folder)
     live: list[float] = []
+    late: list[float] = []
     capacity = 0.0
     threads = f"{arguments.threads} scoring thread{'s' if arguments.threads > 1 else ''}"
     with server(bundle_folder, arguments.threads, scratch / "log") as url:
@@ -221,17 +223,18 @@ def run(bundle_folder: Path, arguments: argparse.Namespace, scratch: Path) -> li
         figures = overhead(url, bundle, work, seconds / 3, rounds, live)
         for clients in CLIENTS:
             report = load(url, work, clients=clients, seconds=seconds)
-            figures += figures_of(f"closed loop, {clients} clients", report, live)
+            figures += figures_of(f"closed loop, {clients} clients", report, live, late)
             capacity = len(report["waits"]) / report["seconds"]
         figures.append(Figure(f"capacity, {threads}", capacity, "lists/s"))
         for arrivals, share in OPEN:
             report = load(url, work, rate=share * capacity, arrivals=arrivals, seconds=2 * seconds)
             label = f"{arrivals} arrivals at {share:.0%} of capacity"
-            figures += figures_of(label, report, live)
+            figures += figures_of(label, report, live, late)
             spread = quantile(report["waits"], 0.99) / max(1e-9, quantile(report["waits"], 0.5))
             goal = f"< {MOST_SPREAD}" if share == 0.8 else ""  # noqa: PLR2004 - the goal's own share
             figures.append(Figure(f"{label}: p99 / p50", spread, "x", goal))
     figures.append(Figure("p99 / p50 of M/D/1 at 80%, simulated", spread_of_equal_requests(0.8), "x"))
+    figures.append(Figure("the generator itself throughout: latest", 1e3 * max(late), "ms"))
     figures.append(Figure("/health/live throughout: p50", 1e3 * quantile(live, 0.5), "ms"))
     figures.append(Figure("/health/live throughout: p99.9", 1e3 * quantile(live, 0.999), "ms", f"< {MOST_LIVE_MS}"))
     figures.append(Figure("/health/live throughout: slowest", 1e3 * max(live), "ms", f"< {MOST_LIVE_MS}"))

@@ -30,7 +30,7 @@ from service.timing import Timing
 
 _MAX_RETRY_AFTER_S = 60
 # What is admitted and then misses its deadline has cost others their time, so foretold times are taken for longer.
-_CAUTION = 1.1
+_CAUTION = 1.25
 
 
 @dataclass(eq=False, slots=True)

@@ -91,6 +91,7 @@ class Engine:
         self._telemetry = telemetry
         self.batcher = Batcher(bundle.rescorer, limits, telemetry)
         self._side = ThreadPoolExecutor(1, thread_name_prefix="preparing")
+        self._turn = asyncio.Lock()
 
     def start(self) -> None:
         """Start taking requests, on the running event loop."""
@@ -134,10 +135,17 @@ class Engine:
             raise NotReadyError(f"a sentence could not be scored: {result}", retry_after_s=1)
 
     async def aside(self, large: bool, work: Callable[[], T]) -> T:
-        """Do some work on a thread where it is large, else at once."""
-        if not large:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._side, work)
+        """Do some work: on a thread where it is large, else here, as soon as nobody else's is being done.
+
+        Of many requests that come at once, one is worked on in a round of the event loop, so that whatever else the loop
+        has to answer waits for one of them and not for all.
+        """
+        if large:
+            return await asyncio.get_running_loop().run_in_executor(self._side, work)
+        async with self._turn:
+            done = work()
+            await asyncio.sleep(0)
+        return done
 
     def _plan(self, request: RescoreRequest) -> Plan:
         utterances = request["utterances"]
