@@ -208,19 +208,26 @@ def perplexity(
         Literal["reset", "carried"], typer.Option(help="Hidden state at each sentence: reset, or carried over.")
     ] = "reset",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    sentences: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write each sentence's ln P and perplexity, as lines of JSON.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Perplexity of each model and of the bundle's mixture, with and without words outside the vocabulary."""
-    from models.perplexity_command import report_perplexity
+    from models.perplexity_command import text_perplexities
 
-    rows = report_perplexity(bundle, text, carry_state=state == "carried", device=device)
+    found = text_perplexities(bundle, text, carry_state=state == "carried", device=device)
+    if sentences:
+        found.write_sentences(sentences)
+    rows = found.rows()
     if as_json:
         typer.echo(json.dumps(rows))
         return
     for row in rows:
         typer.echo(
             f"{row['model']}: perplexity {row['perplexity']:.2f} over {row['events']} words and sentence ends; "
-            f"without the {row['oov']} OOV words {row['perplexity_without_oov']:.2f}"
+            f"without the {row['oov']} OOV words {row['perplexity_without_oov']:.2f}; "
+            f"ln P {row['log_likelihood']:.2f} of {row['sentences']} sentences"
         )
 
 

@@ -5,6 +5,7 @@ import lzma
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -15,8 +16,22 @@ from models.normaliser import Normaliser
 OPENERS: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence and where it stands: the file, and the line in it, from 1."""
+
+    path: Path
+    number: int
+    words: tuple[str, ...]
+
+
 def sentences(paths: Sequence[Path], normaliser: Normaliser) -> Iterator[tuple[str, ...]]:
-    """The non-empty sentences of text files in order; .gz and .xz are unpacked while reading.
+    """The non-empty sentences of text files in order; see `lines_of`."""
+    return (line.words for line in lines_of(paths, normaliser))
+
+
+def lines_of(paths: Sequence[Path], normaliser: Normaliser) -> Iterator[Line]:
+    """The lines of text files that hold a word, in order; .gz and .xz are unpacked while reading.
 
     Raises TrainingError naming file and line for text that no model may see, or that is not UTF-8.
     """
@@ -24,10 +39,10 @@ def sentences(paths: Sequence[Path], normaliser: Normaliser) -> Iterator[tuple[s
         number = 0
         try:
             with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-                for number, line in enumerate(lines, 1):  # noqa: B007 - the number is for the messages below
+                for number, line in enumerate(lines, 1):
                     words = normaliser.words(line)
                     if words:
-                        yield words
+                        yield Line(path, number, words)
         except InvalidTextError as error:
             raise TrainingError(f"{path}, line {number}: {error}") from error
         except UnicodeDecodeError as error:
