@@ -25,8 +25,8 @@ INSTALLED := $(VENV)/.installed
 KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help setup kenlm demo test test-quick test-crash check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results protocols bench bench-dynamic bench-engine bench-output-layers bench-service bench-training docker-build docker-check clean
+.PHONY: help setup kenlm demo test test-quick test-crash test-sctk check-wheel lint lint-python lint-shell lint-docker format openapi serve \
+	ptb results protocols bench bench-dynamic bench-engine bench-evaluation bench-output-layers bench-service bench-training docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -66,6 +66,10 @@ test: $(INSTALLED) $(KENLM) check-wheel ## the bare wheel, then every test, the 
 
 test-crash: $(INSTALLED) ## kill the service CRASHES times (100) at random and compare every session with an uninterrupted run
 	CRASHES='$(CRASHES)' $(BIN)/pytest -m crash $(ARGS)
+
+test-sctk: $(INSTALLED) ## compare with NIST's sclite and sc_stats; installs Debian's sctk where it is missing (as root)
+	command -v sctk >/dev/null || { apt-get update -qq && apt-get install -yqq --no-install-recommends sctk >/dev/null; }
+	$(BIN)/pytest -m sctk $(ARGS)
 
 test-quick: $(INSTALLED) $(KENLM) ## the tests that take a second or less each
 	$(BIN)/pytest -m 'not slow' $(ARGS)
@@ -116,6 +120,9 @@ bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and wha
 
 bench-engine: $(INSTALLED) $(KENLM) ## speed of rescoring part by part, against plain torch and the machine's limit
 	$(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-evaluation: $(INSTALLED) ## time and memory of `nbest evaluate` on 100,000 lists of 100 hypotheses
+	$(BIN)/python benchmarks/evaluation.py $(ARGS)
 
 bench-output-layers: $(INSTALLED) ## speed of full, class-factored and normaliser-free output; with PTB=DIR perplexities, too
 	$(BIN)/python benchmarks/output_layers.py $(if $(PTB),--train '$(PTB)') $(ARGS)

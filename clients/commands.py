@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from .evaluation import command
+
 if TYPE_CHECKING:
     from .types import Settings
 
@@ -168,45 +170,4 @@ def rescore(
     Job(file, output, choose_course(target, settings, limits, plan), resume=resume, quiet=quiet).run()
 
 
-_Results = Annotated[list[str], typer.Argument(metavar="RESULT...", help="Result files, or N-best files.")]
-_Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON; - for stdout.")
-]
-_NBest = Annotated[
-    str | None,
-    typer.Option(
-        "--nbest",
-        metavar="FILE",
-        help="Take texts and references from this N-best file, not from the results.",
-    ),
-]
-_SetName = Annotated[str | None, typer.Option(help="What to call the utterances; the file's name when left out.")]
-_Skip = Annotated[
-    bool,
-    typer.Option("--skip-missing-reference", help="Leave out utterances without a reference; say how many."),
-]
-_Resamples = Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")]
-_Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")]
-
-
-def evaluate(
-    results: _Results,
-    *,
-    json_file: _Json = None,
-    nbest: _NBest = None,
-    set_name: _SetName = None,
-    skip_missing_reference: _Skip = False,
-    resamples: _Resamples = 10_000,
-    seed: _Seed = 1,
-) -> None:
-    """Word error rates of first pass, rescored and oracle.
-
-    Several result files are compared with each other too; all must be of the same utterances.
-    """
-    from .evaluate import Settings, evaluate  # noqa: PLC0415 - a command imports what it runs
-    from .report import print_report, write_json  # noqa: PLC0415 - a command imports what it runs
-
-    evaluation = evaluate(results, Settings(nbest, set_name, skip_missing_reference, resamples, seed))
-    print_report(evaluation, to_stderr=json_file == "-")
-    if json_file is not None:
-        write_json(evaluation, json_file)
+evaluate = command.evaluate

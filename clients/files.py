@@ -40,6 +40,7 @@ class ResultLine:
     reference: the reference as it was normalised; None where there was none
     made_with: "bundle", "weights" and "state", and "sessions" where it was made in one
     shape:     the fields of a ranked hypothesis: they tell compact results from full ones
+    speaker, session: as the N-best line gave them; None where it gave none
     """
 
     line: int
@@ -49,6 +50,8 @@ class ResultLine:
     reference: str | None
     made_with: Mapping[str, Any]
     shape: frozenset[str]
+    speaker: str | None = None
+    session: str | None = None
 
 
 Line = TypeVar("Line", NBestLine, ResultLine)
@@ -146,6 +149,8 @@ def result_line(document: dict[str, Any], line: int, where: str) -> ResultLine:
         reference=_optional_text(document, "scored_reference", where),
         made_with={name: document.get(name) for name in MADE_WITH if name != "sessions" or name in document},
         shape=frozenset(ranking[0]),
+        speaker=_optional_text(document, "speaker", where),
+        session=_optional_text(document, "session_id", where),
     )
 
 

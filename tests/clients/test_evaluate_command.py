@@ -127,6 +127,15 @@ def test_several_results_are_compared_with_the_first_pass_and_with_each_other(
         "points_percent": -50.0,
         "interval_percent": [-50.0, -50.0],
         "p_value": pytest.approx(2 / 201),
+        "p_value_corrected": pytest.approx(3 * 2 / 201),  # three comparisons, all alike
+        # One segment has no spread, so the matched-pairs test is not defined.
+        "matched_pairs": {
+            "segments": 1,
+            "mean_errors": -1.0,
+            "z": None,
+            "p_value": None,
+            "p_value_corrected": None,
+        },
     }
     assert "rnn less kn5" in capsys.readouterr().out
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.bootstrap import Resampled, resample
+from clients.evaluation.bootstrap import Resampled, resample
 
 
 def resampled(errors: list[list[int]], words: list[int], resamples: int = 200, seed: int = 1) -> Resampled:

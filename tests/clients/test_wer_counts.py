@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.errors import EvaluationError
-from clients.wer import ErrorCounts, count_errors, oracle
+from clients.evaluation.alignment import count_errors
+from clients.evaluation.counts import ErrorCounts
+from clients.evaluation.list_errors import ListErrors
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=7)
 COUNTS = st.builds(ErrorCounts, *[st.integers(0, 99)] * 6)
@@ -87,7 +89,7 @@ def test_the_oracle_has_the_fewest_errors_and_is_the_first_of_several(
     reference: list[str], hypotheses: list[list[str]]
 ) -> None:
     distances = [edit_distance(reference, words) for words in hypotheses]
-    assert oracle(reference, hypotheses) == distances.index(min(distances))
+    assert ListErrors(reference, hypotheses).oracle == distances.index(min(distances))
 
 
 @given(COUNTS, COUNTS, COUNTS)

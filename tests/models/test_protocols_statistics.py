@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.bootstrap import resample
+from clients.evaluation.bootstrap import resample
 from models.evaluation_set import EvaluationSet
 from models.protocols import BASE, CELLS, Cell, Pass
 from models.protocols_statistics import summarise

@@ -46,7 +46,7 @@ class Resampled:
 
     def interval(self, system: int) -> Interval:
         """The interval of a system's rate."""
-        return _middle(self.rates[system])
+        return middle(self.rates[system])
 
     def difference(self, system: int, base: int) -> Difference:
         """How `system` differs from `base`."""
@@ -55,7 +55,7 @@ class Resampled:
         rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
         return Difference(
             points=float(self.observed[system] - self.observed[base]),
-            interval=_middle(differences),
+            interval=middle(differences),
             p_value=min(1.0, 2 * (rarer + 1) / (R + 1)),
         )
 
@@ -65,25 +65,40 @@ def resample(errors: IntArray, words: IntArray, *, resamples: int, seed: int) ->
 
     errors: (S, n) errors per system and utterance
     words:  (n,)   reference words; their sum is not 0
+    """
+    sums = resampled_sums(np.concatenate([errors, words[None, :]]), words, resamples=resamples, seed=seed)
+    return Resampled(100 * sums[:-1] / sums[-1], 100 * errors.sum(axis=1) / words.sum())
+
+
+def resampled_sums(counts: IntArray, words: IntArray, *, resamples: int, seed: int) -> FloatArray:
+    """(k, n) counts -> (k, resamples) the sum of each over n utterances drawn with replacement.
+
+    words: (n,) reference words; their sum is not 0
 
     A resample without any reference word has no rate and is drawn anew; few references are that empty.
     """
     rng = np.random.default_rng(seed)
-    S, n = errors.shape
-    counts = np.concatenate([errors, words[None, :]]).astype(np.float64)
+    k, n = counts.shape
+    rows = np.concatenate([counts, words[None, :]]).astype(np.float64)
     chunks: list[FloatArray] = []
     have = 0
     while have < resamples:
-        rows = min(resamples - have, max(1, _DRAWS_AT_ONCE // n))
-        drawn = rng.integers(0, n, size=(rows, n))
-        times = np.stack([np.bincount(row, minlength=n) for row in drawn])
-        sums = counts @ times.T  # (S + 1, rows)
-        sums = sums[:, sums[S] > 0]
-        chunks.append(100 * sums[:S] / sums[S])
+        sums = rows @ _times_drawn(rng, min(resamples - have, max(1, _DRAWS_AT_ONCE // n)), n).T  # (k + 1, draws)
+        sums = sums[:k, sums[k] > 0]
+        chunks.append(sums)
         have += sums.shape[1]
-    return Resampled(np.concatenate(chunks, axis=1), 100 * errors.sum(axis=1) / words.sum())
+    return np.concatenate(chunks, axis=1)
 
 
-def _middle(values: npt.NDArray[Any]) -> Interval:
+def _times_drawn(rng: np.random.Generator, draws: int, n: int) -> FloatArray:
+    """(draws, n) how often each of n utterances is among n drawn with replacement."""
+    times = np.empty((draws, n))
+    for row, drawn in zip(times, rng.integers(0, n, size=(draws, n)), strict=True):
+        row[:] = np.bincount(drawn, minlength=n)
+    return times
+
+
+def middle(values: npt.NDArray[Any]) -> Interval:
+    """The middle 95% of values in per cent."""
     low, high = np.percentile(values, [2.5, 97.5])
     return Interval(float(low), float(high))
