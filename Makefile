@@ -26,7 +26,7 @@ KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help setup kenlm demo test test-quick test-crash test-sctk check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results protocols bench bench-dynamic bench-engine bench-evaluation bench-output-layers bench-service bench-training docker-build docker-check clean
+	ptb results protocols bench bench-decision bench-dynamic bench-engine bench-evaluation bench-output-layers bench-service bench-training docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -112,6 +112,10 @@ results: $(INSTALLED) $(KENLM) ## word error rates with the whole text; DATA=DIR
 protocols: $(INSTALLED) $(KENLM) ## sessions compared, one switch at a time, on the demo's models; DATA=DIR holds the N-best lists
 	@test -n '$(DATA)' || { echo 'name the folder of the N-best lists: make protocols DATA=DIR' >&2; exit 2; }
 	$(BIN)/python benchmarks/protocols.py --data '$(DATA)' $(ARGS)
+
+bench-decision: $(INSTALLED) ## word errors of the decision rules, worth of word confidences; DATA=DIR as for `protocols`, BUNDLE=DIR
+	@test -n '$(DATA)' || { echo 'name the folder of the N-best lists: make bench-decision DATA=DIR' >&2; exit 2; }
+	$(BIN)/python benchmarks/decision_rules.py --data '$(DATA)' --bundle '$(BUNDLE)' $(ARGS)
 
 bench: bench-engine bench-output-layers bench-dynamic bench-service $(if $(PTB),bench-training) ## all speeds; with PTB=DIR that of training, too
 

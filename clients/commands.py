@@ -86,6 +86,19 @@ _KeepSessions = Annotated[
 ]
 _LogBase = Annotated[Literal["e", "10"], typer.Option(help="The base of the logarithms in FILE.")]
 _WordScores = Annotated[bool, typer.Option("--word-scores", help="Ask for the per-word values of each model.")]
+_Decision = Annotated[
+    Literal["total", "mbr", "consensus"] | None,
+    typer.Option(
+        help="How lists are decided on: by total (the default), by the expected number of word errors (mbr), or by "
+        "total with the consensus of a confusion network beside it. Without sessions."
+    ),
+]
+_WordConfidences = Annotated[
+    bool,
+    typer.Option(
+        "--word-confidences", help="Ask for a confidence for each word of the best hypothesis. Without sessions."
+    ),
+]
 _Compact = Annotated[bool, typer.Option("--compact", help="Ask for order, totals and posteriors alone.")]
 _ApiKey = Annotated[
     str | None,
@@ -128,8 +141,10 @@ def rescore(
     tau: _Tau = None,
     decay: _Decay = None,
     keep_sessions: _KeepSessions = False,
+    decision: _Decision = None,
     log_base: _LogBase = "e",
     word_scores: _WordScores = False,
+    word_confidences: _WordConfidences = False,
     compact: _Compact = False,
     api_key: _ApiKey = None,
     device: _Device = None,
@@ -144,13 +159,16 @@ def rescore(
     sessions where there are some.
     """
     from .batches import Limits  # noqa: PLC0415 - a command imports what it runs
+    from .errors import UsageError  # noqa: PLC0415 - a command imports what it runs
     from .options import read_options  # noqa: PLC0415 - a command imports what it runs
     from .rescore import Job, choose_course  # noqa: PLC0415 - a command imports what it runs
     from .session_plan import read_plan  # noqa: PLC0415 - a command imports what it runs
     from .targets import choose_target  # noqa: PLC0415 - a command imports what it runs
 
     settings: Settings = {"log_base": log_base, "word_scores": word_scores, "compact": compact}
-    if chosen := read_options(options, weight or [], interpolation, state):
+    if word_confidences:
+        settings["word_confidences"] = True
+    if chosen := read_options(options, weight or [], interpolation, state, decision):
         settings["options"] = chosen
     target = choose_target(
         url, bundle, api_key, concurrency, retry_for, device, threads, precision, exact_normaliser=exact_normaliser
@@ -166,6 +184,8 @@ def rescore(
         keep=keep_sessions,
         served=bundle is None,
     )
+    if plan is not None and (word_confidences or "decision" in settings.get("options", {})):
+        raise UsageError("--decision and --word-confidences go with lists that are no part of a session")
     limits = Limits(batch_size, int(max_request_mib * 2**20) if bundle is None else None)
     Job(file, output, choose_course(target, settings, limits, plan), resume=resume, quiet=quiet).run()
 

@@ -10,8 +10,9 @@ from .errors import InputFileError
 from .jsonl import JsonLines, kind, text_fault
 from .types import Hypothesis, Utterance
 
-# What a result says of its making: all of one file must say the same.
-MADE_WITH = ("bundle", "weights", "state", "sessions")
+# What a result says of its making: all of one file must say the same. Older results know nothing of some of it.
+MADE_WITH = ("bundle", "weights", "state", "decision", "sessions")
+_NOT_ALWAYS = ("decision", "sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class ResultLine:
     made_with: "bundle", "weights" and "state", and "sessions" where it was made in one
     shape:     the fields of a ranked hypothesis: they tell compact results from full ones
     speaker, session: as the N-best line gave them; None where it gave none
+    consensus: the answer, in the normaliser's words, where it is the consensus of the list and no hypothesis of it
     """
 
     line: int
@@ -52,6 +54,7 @@ class ResultLine:
     shape: frozenset[str]
     speaker: str | None = None
     session: str | None = None
+    consensus: str | None = None
 
 
 Line = TypeVar("Line", NBestLine, ResultLine)
@@ -147,11 +150,22 @@ def result_line(document: dict[str, Any], line: int, where: str) -> ResultLine:
         order=tuple(order),
         texts=None if texts is None else tuple(texts),
         reference=_optional_text(document, "scored_reference", where),
-        made_with={name: document.get(name) for name in MADE_WITH if name != "sessions" or name in document},
+        made_with={name: document.get(name) for name in MADE_WITH if name not in _NOT_ALWAYS or name in document},
         shape=frozenset(ranking[0]),
         speaker=_optional_text(document, "speaker", where),
         session=_optional_text(document, "session_id", where),
+        consensus=_consensus(document, where),
     )
+
+
+def _consensus(document: dict[str, Any], where: str) -> str | None:
+    """The text of a result's consensus; None where it has none."""
+    consensus = document.get("consensus")
+    if consensus is None:
+        return None
+    if not isinstance(consensus, dict) or "text" not in consensus:
+        raise InputFileError(f"{where}: consensus: must be an object with a text")
+    return _optional_text(consensus, "text", f"{where}: consensus")
 
 
 def _hypothesis(entry: Any, where: str) -> Hypothesis:

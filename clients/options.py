@@ -7,12 +7,19 @@ from typing import Any, cast, get_args
 
 from .errors import UsageError
 from .jsonl import kind, strict_json
-from .types import Options, State
+from .types import Decision, Options, State, Weights
 
-SCALES = tuple(name for name in Options.__annotations__ if name not in {"interpolation", "state"})
+SCALES = tuple(name for name in Weights.__annotations__ if name != "interpolation")
+_CHOICES = {"state": get_args(State), "decision": get_args(Decision)}
 
 
-def read_options(file: str | None, weights: Sequence[str], interpolation: str | None, state: State | None) -> Options:
+def read_options(
+    file: str | None,
+    weights: Sequence[str],
+    interpolation: str | None,
+    state: State | None,
+    decision: Decision | None = None,
+) -> Options:
     """The options of a file, overridden by those of the command line. Raises UsageError naming the option.
 
     file:          a JSON object, as the "options" of a request, or as "weights" stand in a result
@@ -32,6 +39,8 @@ def read_options(file: str | None, weights: Sequence[str], interpolation: str | 
             raise UsageError(f"--interpolation {interpolation}: a model is named twice")
     if state is not None:
         options["state"] = state
+    if decision is not None:
+        options["decision"] = decision
     return cast("Options", options)
 
 
@@ -58,10 +67,10 @@ def _check_option(name: str, value: Any, where: str) -> None:
             raise UsageError(f"{where}: must be an object, not {kind(value)}")
         for model, weight in value.items():
             _check_number(weight, f"{where}: {model}")
-    elif name != "state":
+    elif name not in _CHOICES:
         raise UsageError(f"{where}: no such option")
-    elif value not in get_args(State):
-        raise UsageError(f"{where}: must be one of {', '.join(get_args(State))}")
+    elif value not in _CHOICES[name]:
+        raise UsageError(f"{where}: must be one of {', '.join(_CHOICES[name])}")
 
 
 def _assignment(item: str, option: str) -> tuple[str, float]:

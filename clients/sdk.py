@@ -87,8 +87,10 @@ class Client:
         """Rescore the lists of one request; the results are in the order of the request.
 
         options:     overrides of the bundle's weights, e.g. {"lm_scale": 0.0, "interpolation": {"kn5": 1.0}}
+                     and "decision": "total", "mbr" or "consensus"
         log_base:    "e" or "10": the base of the scores sent; answers are always natural logs
         word_scores: ask for the per-word values of each model
+        word_confidences: ask for a confidence for each word of the best hypothesis
         compact:     ask for order, totals and posteriors alone
         best_only:   ask for the best hypothesis of each list alone; the answer's ranking is then a single one
 

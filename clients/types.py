@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 LogBase = Literal["e", "10"]
 State = Literal["reset", "carried"]
+Decision = Literal["total", "mbr", "consensus"]
 LearnFrom = Literal["winner", "confirmed", "nothing"]
 
 
@@ -41,9 +42,13 @@ class Weights(TypedDict, total=False):
 
 
 class Options(Weights, total=False):
-    """The options of a request: weights, and whether hidden state is carried."""
+    """The options of a request: weights, whether hidden state is carried, and how lists are decided on.
+
+    decision: "total": rank by total; "mbr": by expected word errors; "consensus": by total, with the consensus beside
+    """
 
     state: State
+    decision: Decision
 
 
 class Form(TypedDict, total=False):
@@ -56,15 +61,47 @@ class Form(TypedDict, total=False):
 
 
 class Settings(Form, total=False):
-    """Everything of a request but its utterances."""
+    """Everything of a request but its utterances.
+
+    word_confidences: whether the words of each list's best hypothesis get confidences
+    """
 
     options: Options
+    word_confidences: bool
 
 
 class Request(Settings):
     """The body of POST /v1/rescore."""
 
     utterances: list[Utterance]
+
+
+class WordConfidences(TypedDict):
+    """How far each word can be trusted.
+
+    confidences: the posteriors, calibrated where `calibrated` says so
+    posteriors:  of each word in its slot of the list's confusion network
+    """
+
+    words: list[str]
+    confidences: list[float]
+    posteriors: list[float]
+    calibrated: bool
+
+
+class Slot(TypedDict):
+    """One place of a confusion network; all posteriors sum to 1."""
+
+    words: dict[str, float]
+    deletion: float
+
+
+class Consensus(WordConfidences):
+    """The best words of a confusion network. expected_errors: under the posteriors; slots: absent when compact."""
+
+    text: str
+    expected_errors: float
+    slots: NotRequired[list[Slot]]
 
 
 class Ranked(TypedDict):
@@ -83,6 +120,8 @@ class Ranked(TypedDict):
     contributions: NotRequired[dict[str, float]]
     lm_by_model: NotRequired[dict[str, float]]
     word_scores: NotRequired[dict[str, Any]]
+    expected_errors: NotRequired[float]
+    word_confidences: NotRequired[WordConfidences]
 
 
 class Result(TypedDict):
@@ -90,6 +129,7 @@ class Result(TypedDict):
 
     id: str
     best_text: str
+    consensus: NotRequired[Consensus]
     ranking: list[Ranked]
     session_id: NotRequired[str]
     speaker: NotRequired[str]
@@ -103,6 +143,7 @@ class Answer(TypedDict):
     bundle: str
     weights: dict[str, Any]
     state: State
+    decision: Decision
     results: list[Result]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from models.base import LanguageModel
+from models.confidence import ConfidenceMap
 from models.elman_files import load_elman, save_elman
 from models.errors import BundleError, InvalidOptionError, InvalidWeightsError, UnknownModelError
 from models.learning import LearningOptions
@@ -45,6 +46,7 @@ class Manifest:
     weights:    the default weights, or None until tuned or set
     tuning:     how the weights were found
     learning:   what suits the networks in a session that learns, or None until tuned
+    confidence: from posteriors of words under these weights to probabilities, or None until tuned
     """
 
     normaliser: Normaliser
@@ -53,6 +55,7 @@ class Manifest:
     weights: Weights | None = None
     tuning: dict[str, Any] | None = None
     learning: LearningOptions | None = None
+    confidence: ConfidenceMap | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as it stands in bundle.json."""
@@ -64,6 +67,7 @@ class Manifest:
             "weights": weights_to_json(self.weights) if self.weights else None,
             "tuning": self.tuning,
             "learning": asdict(self.learning) if self.learning else None,
+            "confidence": self.confidence.to_json() if self.confidence else None,
         }
 
     def write(self, folder: Path) -> None:
@@ -104,6 +108,7 @@ class Manifest:
             weights=weights_from_json(document["weights"]) if document.get("weights") else None,
             tuning=document.get("tuning"),
             learning=_learning_from_json(document["learning"]) if document.get("learning") else None,
+            confidence=ConfidenceMap.from_json(document["confidence"]) if document.get("confidence") else None,
         )
 
 
@@ -157,6 +162,10 @@ class Bundle:
         """How sessions learn that do not say otherwise: as tuned, else as in the paper."""
         return self.manifest.learning or LearningOptions()
 
+    def confidence(self, weights: Weights) -> ConfidenceMap | None:
+        """How posteriors of words become probabilities; it holds for the weights it was fitted under alone."""
+        return self.manifest.confidence if weights == self.manifest.weights else None
+
     def describe(self) -> dict[str, Any]:
         """What GET /v1/models answers: models, weights, normaliser, vocabulary, hash."""
         return {
@@ -166,6 +175,7 @@ class Bundle:
             "models": [{"name": name, **model.describe()} for name, model in self.rescorer.models.items()],
             "weights": weights_to_json(self.weights),
             "learning": asdict(self.learning),
+            "confidence": self.manifest.confidence.to_json() if self.manifest.confidence else None,
         }
 
 
@@ -262,7 +272,7 @@ def _enter(folder: Path, manifest: Manifest, name: str, kind: str, training: Map
     others = Manifest.read(folder).models
     manifest.models = {**others, name: {"kind": kind, "files": files, "training": dict(training)}}
     # Weights found for the models as they were say nothing about this one.
-    manifest.weights, manifest.tuning, manifest.learning = None, None, None
+    manifest.weights = manifest.tuning = manifest.learning = manifest.confidence = None
     manifest.write(folder)
 
 

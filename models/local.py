@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from models.bundle import Bundle, load_bundle, set_threads, weights_from_json, weights_to_json
+from models.decision import Decision
 from models.errors import RescoringError
 from models.output_layer import Precision
 from models.ranking import RescoredList
@@ -183,12 +184,13 @@ class LocalSessions:
 def rescore_request(bundle: Bundle, request: Mapping[str, Any]) -> dict[str, Any]:
     """Rescore the utterances of one request with the request's own weights."""
     options = dict(request.get("options") or {})
-    state = options.pop("state", "reset")
+    state, rule = options.pop("state", "reset"), options.pop("decision", "total")
     weights = weights_from_json(options, bundle.weights)
     rescorer = bundle.rescorer
     weights.check_models(list(rescorer.models))
     unit = LOG_UNITS[request.get("log_base", "e")]
-    lists = [rescorer.prepare(nbest_from_json(entry, log_unit=unit)) for entry in request["utterances"]]
+    decision = Decision(rule, bool(request.get("word_confidences")), bundle.confidence(weights))
+    lists = [rescorer.prepare(nbest_from_json(entry, log_unit=unit), decision) for entry in request["utterances"]]
     word_scores = bool(request.get("word_scores", False))
     if state == "carried":
         results = rescorer.rescore_carried(lists, weights, word_scores=word_scores)
@@ -199,6 +201,7 @@ def rescore_request(bundle: Bundle, request: Mapping[str, Any]) -> dict[str, Any
         "bundle": bundle.sha256,
         "weights": weights_to_json(weights),
         "state": state,
+        "decision": rule,
         "results": [result_to_json(_sound(result), compact=compact, best_only=best_only) for result in results],
     }
 

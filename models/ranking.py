@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.base import FloatArray
+from models.decision import Consensus, WordConfidences, decide
 from models.errors import InvalidNBestError
 from models.nbest import NBest
-from models.score import Weights, posteriors, rank, totals
+from models.score import Weights, posteriors, totals
 from models.scored_lists import ListWords, PreparedList, ScoredLists, list_features
 from models.vocabulary import EOS
 
@@ -35,12 +36,14 @@ class RescoredHypothesis:
     text:          as it came
     words:         as it was scored: the normaliser's words
     oov:           how many of them are outside the vocabulary
-    total:         what the ranking is by
+    total:         what the ranking is by, unless by expected errors
     posterior:     its share of the list, in [0, 1]
     acoustic, first_pass, lm: the unscaled parts; first_pass is None where the recogniser gave none
     contributions: the scaled parts by name; they sum to `total`
     lm_by_model:   ln p(words) of each model that has weight, alone; of every model with word_scores
     word_scores:   per-word values, when asked for
+    expected_errors:  word errors to be expected under the posteriors, when decided by them
+    word_confidences: of the first-ranked hypothesis, when asked for
     """
 
     index: int
@@ -55,19 +58,25 @@ class RescoredHypothesis:
     contributions: Mapping[str, float]
     lm_by_model: Mapping[str, float]
     word_scores: WordScores | None = None
+    expected_errors: float | None = None
+    word_confidences: WordConfidences | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RescoredList:
-    """The list of one utterance, best first: N hypotheses in, N out."""
+    """The list of one utterance, best first: N hypotheses in, N out.
+
+    consensus: the consensus hypothesis, when asked for
+    """
 
     nbest: NBest
     ranking: tuple[RescoredHypothesis, ...]
     reference_words: tuple[str, ...] | None = None
+    consensus: Consensus | None = None
 
     @property
     def best(self) -> RescoredHypothesis:
-        """The hypothesis with the highest total."""
+        """The first-ranked hypothesis: the one with the highest total, or the least expected errors."""
         return self.ranking[0]
 
 
@@ -100,6 +109,8 @@ def rank_list(
     contributions = _rows(features.contributions(weights))
     lm_by_model = _rows({name: words.sums(values) for name, values in by_model.items()})
     details = _word_scores(prepared, words, by_model) if word_scores else None
+    verdict = decide(prepared.words, total, weights.posterior_scale, prepared.decision)
+    expected = verdict.expected_errors
     ranking = tuple(
         RescoredHypothesis(
             index=index,
@@ -114,10 +125,12 @@ def rank_list(
             contributions=contributions[index],
             lm_by_model=lm_by_model[index],
             word_scores=details[index] if details else None,
+            expected_errors=expected[index] if expected else None,
+            word_confidences=None if place else verdict.word_confidences,
         )
-        for index in rank(total)
+        for place, index in enumerate(verdict.order)
     )
-    return RescoredList(nbest, ranking, prepared.reference_words)
+    return RescoredList(nbest, ranking, prepared.reference_words, verdict.consensus)
 
 
 def _rows(columns: Mapping[str, FloatArray]) -> list[dict[str, float]]:

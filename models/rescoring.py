@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from models.base import FloatArray, LanguageModel
+from models.decision import Decision
 from models.errors import (
     InvalidNBestError,
     InvalidTextError,
@@ -42,8 +43,11 @@ class Rescorer:
     models: Mapping[str, LanguageModel]
     limits: ListLimits = field(default_factory=ListLimits)
 
-    def prepare(self, nbest: NBest) -> PreparedList:
-        """Check a list and turn its texts into words. Raises InvalidNBestError naming the hypothesis."""
+    def prepare(self, nbest: NBest, decision: Decision | None = None) -> PreparedList:
+        """Check a list and turn its texts into words. Raises InvalidNBestError naming the hypothesis.
+
+        decision: what is asked about it; a ranking by total when left out
+        """
         where = f"utterance {nbest.utterance_id!r}"
         if len(nbest.hypotheses) > self.limits.max_hypotheses:
             raise ListTooLargeError(
@@ -64,7 +68,8 @@ class Rescorer:
                 reference = self.normaliser.words(nbest.reference)
             except InvalidTextError as error:
                 raise InvalidNBestError(f"{where}, reference: {error}") from error
-        return PreparedList(nbest, tuple(words), tuple(map(self.vocabulary.ids, words)), reference)
+        ids = tuple(map(self.vocabulary.ids, words))
+        return PreparedList(nbest, tuple(words), ids, reference, decision or Decision())
 
     def score(
         self,

@@ -32,7 +32,8 @@ class Weights:
     lm_scale:         on the mixture's ln p(words)
     word_bonus:       added per word, </s> not counted; positive favours longer hypotheses
     oov_bonus:        added per word outside the vocabulary
-    posterior_scale:  on the totals inside the softmax; it changes posteriors, never the order
+    posterior_scale:  on the totals inside the softmax; it changes posteriors, and of rankings only those by
+                      expected errors
 
     Raises InvalidWeightsError when a value is not finite or the lambdas are no distribution.
     """

@@ -1,12 +1,13 @@
 """N-best lists on their way through the engine: checked, then scored, before any weight is applied."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.base import FloatArray
+from models.decision import Decision
 from models.nbest import NBest
 from models.prefix_tree import PrefixTree
 from models.score import Features, interpolate
@@ -17,13 +18,15 @@ from models.vocabulary import UNK_ID
 class PreparedList:
     """A list checked and turned into words and ids; what it costs to score is known before it is scored.
 
-    ids: per hypothesis, the ids of its words
+    ids:      per hypothesis, the ids of its words
+    decision: what is asked about it
     """
 
     nbest: NBest
     words: tuple[tuple[str, ...], ...]
     ids: tuple[list[int], ...]
     reference_words: tuple[str, ...] | None = None
+    decision: Decision = field(default_factory=Decision)
 
     @property
     def tokens(self) -> int:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from models.confusion_network import Slot
+from models.decision import Consensus, WordConfidences
 from models.nbest import Hypothesis, NBest
 from models.ranking import RescoredHypothesis, RescoredList
 
@@ -35,7 +37,7 @@ def nbest_from_json(document: Mapping[str, Any], *, log_unit: float = 1.0) -> NB
 def result_to_json(result: RescoredList, *, compact: bool = False, best_only: bool = False) -> dict[str, Any]:
     """One utterance's result as JSON; every score is a natural log.
 
-    compact:   leave out texts and parts; the order, totals and posteriors remain
+    compact:   leave out texts and parts; the order, totals, posteriors and what was decided remain
     best_only: leave out every hypothesis but the first-ranked
     """
     nbest = result.nbest
@@ -47,11 +49,15 @@ def result_to_json(result: RescoredList, *, compact: bool = False, best_only: bo
         out["reference"] = nbest.reference
         out["scored_reference"] = " ".join(result.reference_words or ())
     out["best_text"] = result.best.text
-    if compact:
-        out["ranking"] = [{"index": h.index, "total": h.total, "posterior": h.posterior} for h in ranking]
-    else:
-        out["ranking"] = [_hypothesis_to_json(h) for h in ranking]
+    if result.consensus is not None:
+        out["consensus"] = _consensus_to_json(result.consensus, compact=compact)
+    shown = _compact_to_json if compact else _hypothesis_to_json
+    out["ranking"] = [{**shown(hypothesis), **_decided_to_json(hypothesis)} for hypothesis in ranking]
     return out
+
+
+def _compact_to_json(hypothesis: RescoredHypothesis) -> dict[str, Any]:
+    return {"index": hypothesis.index, "total": hypothesis.total, "posterior": hypothesis.posterior}
 
 
 def _hypothesis_to_json(hypothesis: RescoredHypothesis) -> dict[str, Any]:
@@ -77,3 +83,37 @@ def _hypothesis_to_json(hypothesis: RescoredHypothesis) -> dict[str, Any]:
             "models": {name: list(values) for name, values in scores.by_model.items()},
         }
     return out
+
+
+def _decided_to_json(hypothesis: RescoredHypothesis) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    if hypothesis.expected_errors is not None:
+        out["expected_errors"] = hypothesis.expected_errors
+    if hypothesis.word_confidences is not None:
+        out["word_confidences"] = _confidences_to_json(hypothesis.word_confidences)
+    return out
+
+
+def _confidences_to_json(confidences: WordConfidences) -> dict[str, Any]:
+    return {
+        "words": list(confidences.words),
+        "confidences": list(confidences.confidences),
+        "posteriors": list(confidences.posteriors),
+        "calibrated": confidences.calibrated,
+    }
+
+
+def _consensus_to_json(consensus: Consensus, *, compact: bool) -> dict[str, Any]:
+    words = consensus.word_confidences
+    out = {
+        "text": " ".join(words.words),
+        **_confidences_to_json(words),
+        "expected_errors": consensus.expected_errors,
+    }
+    if not compact:
+        out["slots"] = [_slot_to_json(slot) for slot in consensus.slots]
+    return out
+
+
+def _slot_to_json(slot: Slot) -> dict[str, Any]:
+    return {"words": dict(slot.words), "deletion": slot.deletion}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from models.bundle import Bundle, weights_from_json, weights_to_json
+from models.decision import Decision, Rule
 from models.errors import (
     InvalidNBestError,
     InvalidTextError,
@@ -137,8 +138,8 @@ class Engine:
     async def aside(self, large: bool, work: Callable[[], T]) -> T:
         """Do some work: on a thread where it is large, else here, as soon as nobody else's is being done.
 
-        Of many requests that come at once, one is worked on in a round of the event loop, so that whatever else the loop
-        has to answer waits for one of them and not for all.
+        Of many requests that come at once, one is worked on in a round of the event loop, so that whatever else the
+        loop has to answer waits for one of them and not for all.
         """
         if large:
             return await asyncio.get_running_loop().run_in_executor(self._side, work)
@@ -156,9 +157,11 @@ class Engine:
         _check_ids(utterances)
         options: dict[str, Any] = dict(request.get("options", {}))
         carried = options.pop("state", "reset") == "carried"
+        rule: Rule = options.pop("decision", "total")
         unit = LOG_UNITS[request.get("log_base", "e")]
         weights = self.weights(options, "options")
-        lists = tuple(self.prepare(entry, f"utterances[{i}]", unit) for i, entry in enumerate(utterances))
+        decision = Decision(rule, request.get("word_confidences", False), self._bundle.confidence(weights))
+        lists = tuple(self.prepare(entry, f"utterances[{i}]", unit, decision) for i, entry in enumerate(utterances))
         return Plan(request, weights, carried, lists)
 
     def weights(self, options: Mapping[str, Any], field: str) -> Weights:
@@ -173,11 +176,11 @@ class Engine:
             raise RefusedListError(error, [FieldError(culprit, str(error))]) from error
         return weights
 
-    def prepare(self, utterance: Utterance, field: str, unit: float) -> PreparedList:
+    def prepare(self, utterance: Utterance, field: str, unit: float, decision: Decision | None = None) -> PreparedList:
         """Check a list and turn its texts into words. field: where it stands in the request; unit: of its scores."""
         name = utterance["id"]
         try:
-            prepared = self._bundle.rescorer.prepare(nbest_from_json(utterance, log_unit=unit))
+            prepared = self._bundle.rescorer.prepare(nbest_from_json(utterance, log_unit=unit), decision)
             if prepared.tokens > self._limits.max_list_tokens:
                 raise ListTooLargeError(
                     f"utterance {name!r}: {prepared.tokens} words and sentence ends; "
@@ -230,6 +233,7 @@ class Engine:
                 "bundle": self._bundle.sha256,
                 "weights": weights_to_json(plan.weights),
                 "state": "carried" if plan.carried else "reset",
+                "decision": plan.lists[0].decision.rule,
             }
         )
         return head[:-1] + b',"results":[' + b",".join(answers) + b"]}"

@@ -70,6 +70,8 @@ class Job:
 
     @cached_property
     def company(self) -> tuple[Hashable, ...]:
-        """Jobs of equal company may be scored together, and cost alike: the same models run, the same detail given."""
+        """Jobs of equal company may be scored together, and cost alike: the same models, detail and decision."""
         names = frozenset(name for name, value in self.weights.interpolation.items() if value > 0)
-        return self.word_scores, names, self.carried, self.place and self.place.model
+        asked = self.lists[0].decision
+        place = self.place and self.place.model
+        return self.word_scores, names, self.carried, place, asked.rule, asked.word_confidences

@@ -46,6 +46,7 @@ ANSWER_EXAMPLE: dict[str, Any] = {
         "interpolation": {"kn5": 1.0},
     },
     "state": "reset",
+    "decision": "total",
     "results": [
         {
             "id": "lecture-1-0007",
@@ -99,6 +100,7 @@ ANSWER_EXAMPLE: dict[str, Any] = {
 }
 
 BEST_ONLY = {"compact": True, "best_only": True}
+CONSENSUS = {"options": {**REQUEST_EXAMPLE["options"], "decision": "consensus"}, **BEST_ONLY}
 
 BEST_ANSWER_EXAMPLE: dict[str, Any] = {
     **ANSWER_EXAMPLE,
@@ -106,6 +108,26 @@ BEST_ANSWER_EXAMPLE: dict[str, Any] = {
         {
             "id": "lecture-1-0007",
             "best_text": "the cat sat",
+            "ranking": [{"index": 1, "total": -180.4, "posterior": 0.6479408}],
+        }
+    ],
+}
+
+CONSENSUS_ANSWER_EXAMPLE: dict[str, Any] = {
+    **ANSWER_EXAMPLE,
+    "decision": "consensus",
+    "results": [
+        {
+            "id": "lecture-1-0007",
+            "best_text": "the cat sat",
+            "consensus": {
+                "text": "the cat sat",
+                "words": ["the", "cat", "sat"],
+                "confidences": [1.0, 1.0, 0.6479408],
+                "posteriors": [1.0, 1.0, 0.6479408],
+                "calibrated": False,
+                "expected_errors": 0.3520592,
+            },
             "ranking": [{"index": 1, "total": -180.4, "posterior": 0.6479408}],
         }
     ],
@@ -169,6 +191,7 @@ RESCORE: dict[str, Any] = {
                     "examples": {
                         "ranking": {"summary": "Every hypothesis", "value": ANSWER_EXAMPLE},
                         "best": {"summary": "The best alone", "value": BEST_ANSWER_EXAMPLE},
+                        "consensus": {"summary": "A consensus", "value": CONSENSUS_ANSWER_EXAMPLE},
                     },
                 }
             },
@@ -192,6 +215,7 @@ RESCORE: dict[str, Any] = {
                     "examples": {
                         "ranking": {"summary": "Every hypothesis", "value": REQUEST_EXAMPLE},
                         "best": {"summary": "The best alone", "value": {**REQUEST_EXAMPLE, **BEST_ONLY}},
+                        "consensus": {"summary": "A consensus", "value": {**REQUEST_EXAMPLE, **CONSENSUS}},
                     },
                 }
             },

@@ -12,7 +12,8 @@ from service import openapi_parts as parts
 from service.engine import SMALL_BYTES, Engine
 from service.errors import NotReadyError, UnsupportedMediaTypeError
 from service.middleware import RECORD, run_while_connected
-from service.schemas import RequestReader, RescoreRequest, Utterance, unknown_fields
+from service.request_reader import RequestReader
+from service.schemas import RescoreRequest, Utterance, unknown_fields
 from service.settings import Limits
 from service.telemetry import METRICS_MEDIA_TYPE, RequestRecord, Telemetry
 from service.timing import HEADER, Timing

@@ -1,39 +1,22 @@
-"""What a request and an answer look like, and how a request's bytes are read.
+"""What a request and an answer look like. How a request's bytes are read is said in request_reader.py."""
 
-Reading is strict: true and "1.0" are no scores, NaN and infinity are refused however they are written, and so
-are fields that are not documented. JSON leaves two things open, and both are decided here: of a key that an
-object names twice the last one counts, and a NUL character is refused wherever a text may stand. A lone
-surrogate is no JSON text.
-"""
+from collections.abc import Iterator
+from typing import Annotated, Literal, NotRequired
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from itertools import islice
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar, cast
-
-import pydantic_core
-from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from service.errors import FieldError, InvalidRequestError, NotJSONError
-from service.json_pieces import cut
+from service.errors import FieldError
 from service.problems import MAX_ERRORS
+from service.request_reader import MAX_NAME, field_names, unknown
 from service.settings import UTTERANCES_CAP
-
-T = TypeVar("T")
 
 # An object with a million unknown fields would make a million pydantic errors, which take seconds. So the
 # schema lets unknown fields pass, and `unknown_fields` refuses them afterwards at the price of a set
 # comparison.
 STRICT = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
 ANSWER = ConfigDict(strict=True, extra="forbid")
-_MAX_NAME = 256
-# Parsing this much takes a few milliseconds.
-_LARGE_BYTES = 2**18
-_MAX_SHOWN_KEY = 64
-# What pydantic puts behind a path when it is the key itself that is wrong.
-_OF_THE_KEY = "[key]"
 
 
 def _no_nul(text: str) -> str:
@@ -43,6 +26,8 @@ def _no_nul(text: str) -> str:
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Rule = Literal["total", "mbr", "consensus"]
+Share = Annotated[float, Field(ge=0, le=1)]
 BestOnly = Annotated[
     bool,
     Field(
@@ -50,7 +35,7 @@ BestOnly = Annotated[
         "text, index, total and posterior."
     ),
 ]
-Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_no_nul)]
+Name = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_no_nul)]
 
 
 @with_config(STRICT)
@@ -110,6 +95,15 @@ class Options(Rescoring):
             ),
         ]
     ]
+    decision: NotRequired[
+        Annotated[
+            Rule,
+            Field(
+                description="total: rank by total. mbr: rank by expected word errors under the posteriors of the list. "
+                "consensus: rank by total, and add the best words of a confusion network."
+            ),
+        ]
+    ]
 
 
 @with_config(STRICT)
@@ -122,7 +116,12 @@ class RescoreRequest(TypedDict):
         Annotated[Literal["e", "10"], Field(description="The base of the scores sent. Answers are natural logs.")]
     ]
     word_scores: NotRequired[Annotated[bool, Field(description="Answer with per-word values of each model.")]]
-    compact: NotRequired[Annotated[bool, Field(description="Answer with order, totals and posteriors only.")]]
+    word_confidences: NotRequired[
+        Annotated[bool, Field(description="Answer with a confidence for each word of the best hypothesis.")]
+    ]
+    compact: NotRequired[
+        Annotated[bool, Field(description="Answer with order, totals, posteriors and what was decided only.")]
+    ]
     best_only: NotRequired[BestOnly]
 
 
@@ -147,8 +146,35 @@ class WordScores(TypedDict):
 
 
 @with_config(ANSWER)
+class WordConfidences(TypedDict):
+    """How far each word of a text can be trusted."""
+
+    words: list[str]
+    confidences: Annotated[list[Share], Field(description="The posteriors, calibrated where `calibrated` says so.")]
+    posteriors: Annotated[list[Share], Field(description="Of each word in its slot of the confusion network.")]
+    calibrated: Annotated[bool, Field(description="True where the bundle has a calibration for the weights used.")]
+
+
+@with_config(ANSWER)
+class Slot(TypedDict):
+    """One place of a confusion network; the posteriors sum to 1."""
+
+    words: Annotated[dict[str, Share], Field(description="Posterior of each word, the most probable first.")]
+    deletion: Annotated[Share, Field(description="Posterior of there being no word.")]
+
+
+@with_config(ANSWER)
+class Consensus(WordConfidences):
+    """The best words of a confusion network; they need not be a hypothesis of the list."""
+
+    text: str
+    expected_errors: Annotated[Number, Field(ge=0, description="Expected word errors under the posteriors.")]
+    slots: NotRequired[Annotated[list[Slot], Field(description="The network; left out of compact answers.")]]
+
+
+@with_config(ANSWER)
 class Ranked(TypedDict):
-    """One hypothesis after rescoring. A compact answer has index, total and posterior only."""
+    """One hypothesis after rescoring. A compact answer has index, total, posterior and what was decided only."""
 
     index: Annotated[int, Field(description="Its place in the list that was sent, from 0.")]
     total: Number
@@ -163,6 +189,10 @@ class Ranked(TypedDict):
     contributions: NotRequired[Contributions]
     lm_by_model: NotRequired[dict[str, Number]]
     word_scores: NotRequired[WordScores]
+    expected_errors: NotRequired[
+        Annotated[Number, Field(ge=0, description="With mbr: expected word errors under the posteriors of the list.")]
+    ]
+    word_confidences: NotRequired[Annotated[WordConfidences, Field(description="Of the best hypothesis alone.")]]
 
 
 @with_config(ANSWER)
@@ -170,7 +200,8 @@ class Result(TypedDict):
     """One utterance's hypotheses, best first: N in, N out, unless best_only asked for the first alone."""
 
     id: str
-    best_text: str
+    best_text: Annotated[str, Field(description="The text of the first of the ranking.")]
+    consensus: NotRequired[Consensus]
     ranking: list[Ranked]
     session_id: NotRequired[str]
     speaker: NotRequired[str]
@@ -198,6 +229,7 @@ class RescoreAnswer(TypedDict):
     bundle: Annotated[str, Field(description="SHA-256 of the bundle that answered.")]
     weights: Weights
     state: Literal["reset", "carried"]
+    decision: Rule
     results: list[Result]
 
 
@@ -222,57 +254,6 @@ class Problem(TypedDict):
     errors: NotRequired[Annotated[list[ProblemField], Field(max_length=MAX_ERRORS)]]
 
 
-class RequestReader(Generic[T]):
-    """Turns the bytes of a body into a request of one kind.
-
-    kind:    the TypedDict that the body is
-    unknown: names the fields of a request that are not documented
-    parts:   a field that holds an array of objects, and the TypedDict of these; a large body is read one by one
-    """
-
-    def __init__(
-        self, kind: type[T], unknown: Callable[[T], Iterator[FieldError]], parts: tuple[str, type] | None = None
-    ) -> None:
-        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
-        self._unknown = unknown
-        self._field = parts[0] if parts else ""
-        self._part: TypeAdapter[Any] | None = TypeAdapter(parts[1]) if parts else None
-
-    def read(self, body: bytes) -> T:
-        """The request in a body. Raises NotJSONError, or InvalidRequestError naming fields and utterances."""
-        request = self._read_by_parts(body, self._part) if self._part and len(body) > _LARGE_BYTES else None
-        if request is None:
-            try:
-                request = self._adapter.validate_json(body)
-            except ValidationError as error:
-                raise _refusal(error, body) from None
-        found = list(islice(self._unknown(request), MAX_ERRORS))
-        if found:
-            raise InvalidRequestError(f"{found[0].field}: {found[0].message}", errors=found)
-        return request
-
-    def _read_by_parts(self, body: bytes, part: TypeAdapter[Any]) -> T | None:
-        """The request in a large body; None where it must be read as a whole.
-
-        Of several parts that are wrong the first alone is reported.
-        """
-        pieces = cut(body, self._field)
-        if pieces is None or len(pieces.items) > UTTERANCES_CAP:
-            return None
-        read, number, piece = [], 0, pieces.frame
-        try:
-            request: Any = self._adapter.validate_json(piece)
-            for number, piece in enumerate(pieces.items):  # noqa: B007 - the refusal names it
-                read.append(part.validate_json(piece))
-        except ValidationError as error:
-            if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":
-                # Where it is no JSON is told by its place in the whole body.
-                return None
-            raise _refusal(error, piece, () if piece is pieces.frame else (self._field, number)) from None
-        request[self._field] = read
-        return cast("T", request)
-
-
 def unknown_fields(request: RescoreRequest) -> Iterator[FieldError]:
     """The fields of a request, and of what it holds, that are not documented."""
     yield from unknown(request, RescoreRequest, "")
@@ -288,64 +269,3 @@ def unknown_in_utterance(utterance: Utterance, where: str) -> Iterator[FieldErro
     for index, hypothesis in enumerate(utterance["hypotheses"]):
         if not hypothesis.keys() <= known:
             yield from unknown(hypothesis, Hypothesis, f"{where}.hypotheses[{index}].", utterance["id"])
-
-
-def unknown(fields: Mapping[str, Any], kind: type, prefix: str, utterance: str | None = None) -> Iterator[FieldError]:
-    """The fields of an object that its kind does not have. prefix: of their paths in the request."""
-    known = field_names(kind)
-    for name in fields:
-        if name not in known:
-            yield FieldError(prefix + field_path((name,)), "no such field", utterance)
-
-
-@cache
-def field_names(kind: type) -> frozenset[str]:
-    """The names of a TypedDict's fields."""
-    return frozenset(kind.__annotations__)
-
-
-def field_path(location: tuple[int | str, ...]) -> str:
-    """utterances[0].hypotheses[3] for ("utterances", 0, "hypotheses", 3); long keys are cut short."""
-    out = ""
-    for part in location:
-        if isinstance(part, int):
-            out += f"[{part}]"
-        elif part != _OF_THE_KEY:
-            name = part if len(part) <= _MAX_SHOWN_KEY else f"{part[:_MAX_SHOWN_KEY]}..."
-            # Nobody's terminal shall act on a field's name.
-            name = name if name.isprintable() else ascii(name)[1:-1]
-            out += f".{name}" if out else name
-    return out
-
-
-def _refusal(
-    error: ValidationError, body: bytes, where: tuple[int | str, ...] = ()
-) -> NotJSONError | InvalidRequestError:
-    """What is wrong with a body, or with a part of one. where: the part's place in the whole."""
-    entries = error.errors(include_url=False, include_input=False, include_context=False)
-    if entries[0]["type"] == "json_invalid":
-        return NotJSONError(f"the body is no JSON: {entries[0]['msg'].removeprefix('Invalid JSON: ')}")
-    found = []
-    sent = pydantic_core.from_json(body)
-    for entry in entries[:MAX_ERRORS]:
-        location = where + entry["loc"]
-        utterance = _id_of(sent) if where else _utterance_id(sent, location)
-        found.append(FieldError(field_path(location) or "the body", entry["msg"], utterance))
-    more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
-    return InvalidRequestError(f"{found[0].field}: {found[0].message}{more}", errors=found)
-
-
-def _utterance_id(sent: Any, location: tuple[int | str, ...]) -> str | None:
-    match location:
-        case ("utterances", int(index), *_):
-            utterance = sent["utterances"][index]
-        case ("utterance", _, *_):
-            utterance = sent["utterance"]
-        case _:
-            return None
-    return _id_of(utterance)
-
-
-def _id_of(utterance: Any) -> str | None:
-    name = utterance.get("id") if isinstance(utterance, dict) else None
-    return name if isinstance(name, str) and len(name) <= _MAX_NAME else None

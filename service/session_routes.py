@@ -13,8 +13,8 @@ from starlette.responses import Response
 from service import openapi_sessions as parts
 from service.errors import FieldError, InvalidRequestError, NoSuchSessionError
 from service.middleware import RECORD, run_while_connected
+from service.request_reader import RequestReader
 from service.routes import JSON, check_media_type
-from service.schemas import RequestReader
 from service.session_description import describe
 from service.session_memory import Held
 from service.session_schemas import (

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from service.errors import FieldError
+from service.request_reader import unknown
 from service.schemas import (
     ANSWER,
     STRICT,
@@ -18,7 +19,6 @@ from service.schemas import (
     Result,
     Utterance,
     Weights,
-    unknown,
     unknown_in_utterance,
 )
 

@@ -100,8 +100,9 @@ class Evaluator:
             row = self._open(utterance, compared)
         elif self.words[row] != len(compared.reference) or any(self.systems[s].entered(row) for s in numbers):
             raise EvaluationError(f"utterance {utterance.utterance_id!r} came before, and differs or was counted")
-        for number, ranking in zip(numbers, utterance.rankings, strict=True):
-            self._enter(self.systems[number], row, compared, ranking)
+        answers = utterance.answers or [None] * len(numbers)
+        for number, ranking, answer in zip(numbers, utterance.rankings, answers, strict=True):
+            self._enter(self.systems[number], row, compared, ranking, answer)
 
     def _open(self, utterance: Utterance, compared: "_Compared") -> int:
         """A new row, with what needs no system."""
@@ -120,15 +121,22 @@ class Evaluator:
         self._say(self.oracle, utterance, place.alignment)
         return row
 
-    def _enter(self, tally: SystemTally, row: int, compared: "_Compared", ranking: Sequence[int] | None) -> None:
+    def _enter(
+        self,
+        tally: SystemTally,
+        row: int,
+        compared: "_Compared",
+        ranking: Sequence[int] | None,
+        answer: Words | None = None,
+    ) -> None:
         index = 0 if ranking is None else ranking[0]
-        place = compared.place(index)
+        place = compared.place(index) if answer is None else compared.place_of(answer)
         tally.enter(row, place)
         tally.enter_slots(row, place.alignment)
         tally.enter_ranking(row, compared.lists.errors, ranking)
-        tally.errors_before += int(compared.before.errors[index])
+        tally.errors_before += int(compared.before.errors[index]) if answer is None else compared.errors_before(answer)
         self._say(tally, compared.utterance, place.alignment)
-        errors = int(compared.lists.errors[index])
+        errors = place.alignment.counts.errors
         if tally.worst.wants(errors):
             alignments = {
                 FIRST_PASS: compared.place(0).alignment,
@@ -154,6 +162,7 @@ class _Compared:
 
     def __init__(self, utterance: Utterance, normaliser: Normaliser) -> None:
         self.utterance = utterance
+        self._normaliser = normaliser
         self.reference: Words = normaliser.words(utterance.reference)
         self.hypotheses = [normaliser.words(words) for words in utterance.hypotheses]
         self.reference_text = " ".join(self.reference)
@@ -172,3 +181,13 @@ class _Compared:
             distance = 0 if right else Levenshtein.distance(self.reference_text, " ".join(words))
             self._places[key] = Place(align(self.reference, words), distance, key != self.lists.keys[0])
         return self._places[key]
+
+    def place_of(self, answer: Words) -> Place:
+        """What a system did that answered with words which no hypothesis of the list need have."""
+        words = self._normaliser.words(answer)
+        distance = Levenshtein.distance(self.reference_text, " ".join(words))
+        return Place(align(self.reference, words), distance, list(words) != list(self.hypotheses[0]))
+
+    def errors_before(self, answer: Words) -> int:
+        """The word errors of such an answer without the normalisation that was chosen."""
+        return Levenshtein.distance(list(self.utterance.reference), list(answer))

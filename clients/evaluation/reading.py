@@ -66,11 +66,12 @@ class Reading:
 
     def read_with_nbest(self, paths: Sequence[str], names: Sequence[str], nbest: str) -> None:
         """Texts and references from an N-best file, the order from results; each file is read once."""
-        orders = []
+        orders, answers = [], []
         for path, name in zip(paths, names, strict=True):
             with JsonLines(path) as lines:
-                order, made = _read_orders(path, read_either(lines))
+                order, consensus, made = _read_orders(path, read_either(lines))
             orders.append(order)
+            answers.append(consensus)
             self.made_with.append(made)
             self.evaluator.add_system(name)
         file = _File(nbest)
@@ -88,7 +89,7 @@ class Reading:
                             f"{depth} in {nbest}:{line.line}"
                         )
                     rankings.append(ranking)
-                utterance = _of_nbest(line, rankings)
+                utterance = _of_nbest(line, rankings, [consensus.get(identifier) for consensus in answers])
                 if utterance is None:
                     file.without_reference.append(identifier)
                 else:
@@ -166,9 +167,10 @@ def listed(ids: Sequence[str]) -> str:
 
 def _read_orders(
     path: str, lines: Iterable[NBestLine] | Iterable[ResultLine]
-) -> tuple[dict[str, Sequence[int]], Mapping[str, Any]]:
-    """Utterance id -> its ranking; and what all was made with."""
+) -> tuple[dict[str, Sequence[int]], dict[str, list[str]], Mapping[str, Any]]:
+    """Utterance id -> its ranking; -> its consensus, where it has one; and what all was made with."""
     orders: dict[str, Sequence[int]] = {}
+    answers: dict[str, list[str]] = {}
     made_with: Mapping[str, Any] = {}
     for line in lines:
         if not isinstance(line, ResultLine):
@@ -176,7 +178,9 @@ def _read_orders(
         made_with = made_with or line.made_with
         check_made_with(made_with, line, path)
         orders[line.utterance_id] = array("I", line.order)
-    return orders, made_with
+        if line.consensus is not None:
+            answers[line.utterance_id] = _spaced(line.consensus)
+    return orders, answers, made_with
 
 
 def _utterance(line: NBestLine | ResultLine, path: str) -> Utterance | None:
@@ -190,17 +194,22 @@ def _utterance(line: NBestLine | ResultLine, path: str) -> Utterance | None:
     if line.reference is None:
         return None
     hypotheses = [_spaced(text) for text in line.texts]
-    return Utterance(line.utterance_id, _spaced(line.reference), hypotheses, [line.order], line.speaker, line.session)
+    answer = None if line.consensus is None else _spaced(line.consensus)
+    return Utterance(
+        line.utterance_id, _spaced(line.reference), hypotheses, [line.order], line.speaker, line.session, [answer]
+    )
 
 
-def _of_nbest(line: NBestLine, rankings: Sequence[Sequence[int]]) -> Utterance | None:
+def _of_nbest(
+    line: NBestLine, rankings: Sequence[Sequence[int]], answers: Sequence[Sequence[str] | None] = ()
+) -> Utterance | None:
     utterance = line.utterance
     reference = utterance.get("reference")
     if reference is None:
         return None
     hypotheses = [hypothesis["text"].split() for hypothesis in utterance["hypotheses"]]
     labels = utterance.get("speaker"), utterance.get("session_id")
-    return Utterance(line.utterance_id, reference.split(), hypotheses, rankings, *labels)
+    return Utterance(line.utterance_id, reference.split(), hypotheses, rankings, *labels, answers)
 
 
 def _spaced(text: str) -> list[str]:

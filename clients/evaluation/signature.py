@@ -29,6 +29,7 @@ def signature(evaluation: Evaluation, system: SystemResult) -> str:
         **({"bundle": made["bundle"]} if made.get("bundle") else {}),
         **({"weights": json.dumps(weights, sort_keys=True, separators=(",", ":"))} if weights else {}),
         **({"state": made["state"]} if made.get("state") else {}),
+        **({"decision": made["decision"]} if made.get("decision") else {}),
         **({"sessions": json.dumps(made["sessions"], sort_keys=True, separators=(",", ":"))} if learnt else {}),
         "bootstrap": f"{choices.resamples} resamples of utterances, seed {choices.seed}",
         **(

@@ -14,9 +14,12 @@ class Utterance:
     reference:  words, none of which holds a space
     hypotheses: the words of each, best first by the recogniser; at least one
     rankings:   per system that is entered with it, a permutation of 0..N-1, best first
+    answers:    per such system, the words of its answer, or None where that is the first of its ranking; a consensus
+                need be no hypothesis of the list. When left out, all systems answer with their first
     speaker, session: None where it has none
 
-    Raises EvaluationError, naming the utterance, for an empty list and for a ranking that is none.
+    Raises EvaluationError, naming the utterance, for an empty list, for a ranking that is none, and for answers that
+    are not as many as the rankings.
     """
 
     utterance_id: str
@@ -25,6 +28,7 @@ class Utterance:
     rankings: Sequence[Sequence[int]] = ()
     speaker: str | None = None
     session: str | None = None
+    answers: Sequence[Words | None] = ()
 
     def __post_init__(self) -> None:
         N = len(self.hypotheses)
@@ -35,3 +39,7 @@ class Utterance:
                 raise EvaluationError(
                     f"utterance {self.utterance_id!r}: a ranking must hold the indices 0 to {N - 1}, each once"
                 )
+        if self.answers and len(self.answers) != len(self.rankings):
+            raise EvaluationError(
+                f"utterance {self.utterance_id!r}: {len(self.answers)} answers for {len(self.rankings)} rankings"
+            )

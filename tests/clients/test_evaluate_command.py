@@ -269,3 +269,31 @@ def test_results_of_rescore_are_evaluated(write_lines: Write, fakes: Any, servic
     out = tmp_path / "out.jsonl"
     assert main(["rescore", source, "--url", service.url, "-o", str(out), "-q"]) == 0
     assert [s["errors"] for s in report(tmp_path, str(out))["systems"]] == [2, 0, 0]
+
+
+@pytest.mark.parametrize("with_nbest", [False, True])
+def test_a_consensus_is_the_answer_though_no_hypothesis_of_the_list(
+    write_lines: Write, tmp_path: Path, with_nbest: bool
+) -> None:
+    # utt-1, 4 words: "a b d" deletes c: 1.  utt-2, 5 words: "e f x h i" substitutes g: 1.  utt-3: "": 0.
+    answers = ("a b d", "e f x h i", "")
+    decided = [
+        entry | {"decision": "consensus", "consensus": {"text": text}}
+        for entry, text in zip(HAND_MADE, answers, strict=True)
+    ]
+    if with_nbest:
+        nbest = write_lines("set.jsonl", [as_nbest(entry) for entry in HAND_MADE])
+        found = report(tmp_path, write_lines("c.jsonl", list(map(compact, decided))), "--nbest", nbest)
+    else:
+        found = report(tmp_path, write_lines("c.jsonl", decided))
+    assert [system["kaldi"][0] for system in found["systems"]] == [
+        FIRST_PASS[0],
+        "%WER 22.22 [ 2 / 9, 0 ins, 1 del, 1 sub ]",
+        ORACLE[0],
+    ]
+    assert "decision: consensus" in found["signatures"]["c"]
+
+
+def test_a_consensus_without_a_text_is_refused_by_name(write_lines: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = HAND_MADE[0] | {"decision": "consensus", "consensus": {"words": ["a"]}}
+    assert "c.jsonl:1: consensus: must be an object with a text" in refused(capsys, write_lines("c.jsonl", [broken]))

@@ -27,6 +27,14 @@ def test_interpolation_weights_are_read_by_model() -> None:
     }
 
 
+@pytest.mark.parametrize("rule", ["total", "mbr", "consensus"])
+def test_a_rule_is_read_from_file_or_command_line(write_lines: Callable[..., str], rule: Any) -> None:
+    path = write_lines("o.json", [{"decision": rule}])
+    assert read_options(path, [], None, None) == {"decision": rule}
+    assert read_options(None, [], None, None, rule) == {"decision": rule}
+    assert read_options(path, [], None, None, "total") == {"decision": "total"}
+
+
 def test_the_command_line_overrides_the_file(write_lines: Callable[..., str]) -> None:
     path = write_lines("o.json", [{"lm_scale": 9.5, "oov_bonus": -2, "state": "carried"}])
     assert read_options(path, ["lm_scale=1"], None, "reset") == {
@@ -63,6 +71,8 @@ def test_what_is_no_weight_is_named(weights: list[str], interpolation: str | Non
         ({"interpolation": 1}, "interpolation: must be an object, not a number"),
         ({"interpolation": {"kn5": "1"}}, "interpolation: kn5: must be a number, not a string"),
         ({"state": "kept"}, "state: must be one of reset, carried"),
+        ({"decision": "rover"}, "decision: must be one of total, mbr, consensus"),
+        ({"decision": ["mbr"]}, "decision: must be one of total, mbr, consensus"),
         ({"beam": 3}, "beam: no such option"),
     ],
 )

@@ -85,6 +85,16 @@ def test_settings_travel_in_every_request(write_lines: Write, fakes: Any, servic
         assert settings == {"options": options, "log_base": "10", "word_scores": True, "compact": False}
 
 
+@pytest.mark.parametrize("rule", ["total", "mbr", "consensus"])
+def test_a_rule_and_the_wish_for_confidences_travel_when_they_are_given(
+    write_lines: Write, fakes: Any, service: Any, out: Path, rule: str
+) -> None:
+    source = write_lines("n.jsonl", fakes.many(1))
+    assert fakes.rescore(source, service.url, out, "--decision", rule, "--word-confidences") == 0
+    (request,) = service.requests
+    assert (request["options"], request["word_confidences"]) == ({"decision": rule}, True)
+
+
 def test_the_declared_base_of_the_logarithms_is_passed_on(
     write_lines: Write, fakes: Any, service: Any, out: Path
 ) -> None:
@@ -206,6 +216,10 @@ def test_with_a_bundle_the_engine_of_the_entry_point_does_the_same_work(
         (("--url", "http://x", "--resume"), "--resume needs --output FILE"),
         (("--url", "x"), "is no URL of a service"),
         (("--url", "http://x", "--weight", "scale=1"), "no such weight"),
+        (("--url", "http://x", "--decision", "rover"), "is not one of"),
+        (("--url", "http://x", "--dynamic", "--decision", "mbr"), "no part of a session"),
+        (("--bundle", "x", "--session-per", "file", "--decision", "total"), "no part of a session"),
+        (("--url", "http://x", "--dynamic", "--word-confidences"), "no part of a session"),
     ],
 )
 def test_options_that_make_no_sense_end_with_2(

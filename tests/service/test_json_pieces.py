@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import schemas
+from service import request_reader
 from service.errors import InvalidRequestError, NotJSONError
 from service.json_pieces import cut
-from service.schemas import RequestReader, RescoreRequest, Utterance, unknown_fields
+from service.request_reader import RequestReader
+from service.schemas import RescoreRequest, Utterance, unknown_fields
 
 WHOLE = RequestReader(RescoreRequest, unknown_fields)
 BY_PARTS = RequestReader(RescoreRequest, unknown_fields, ("utterances", Utterance))
@@ -25,7 +26,7 @@ objects = st.dictionaries(st.text(alphabet='ab"\\{}[]', max_size=4), values, max
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(request_reader, "_LARGE_BYTES", 0)
 
 
 @settings(max_examples=40)

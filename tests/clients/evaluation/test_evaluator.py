@@ -258,3 +258,21 @@ def test_misuse_is_refused_by_name() -> None:
 def test_nothing_to_evaluate_is_an_error() -> None:
     with pytest.raises(EvaluationError, match="no utterance"):
         summarise(Evaluator(QUICK), set_name="test", normalised=True)
+
+
+@given(utterances(), st.data())
+@settings(deadline=None, max_examples=50)
+def test_an_answer_of_its_own_counts_as_it_stands_and_leaves_ranking_and_oracle_alone(
+    given_utterances: list[Utterance], drawn: st.DataObject
+) -> None:
+    answered = [replace(u, answers=[None, drawn.draw(WORDS)]) for u in given_utterances]
+    result, without = evaluated(answered), evaluated(given_utterances)
+    expected = sum((count_errors(u.reference, u.answers[1] or []) for u in answered), ErrorCounts())
+    assert result.systems[2].counts == expected
+    assert [result.systems[i].counts for i in (0, 1, 3)] == [without.systems[i].counts for i in (0, 1, 3)]
+    assert result.oracles == without.oracles
+
+
+def test_as_many_answers_as_rankings() -> None:
+    with pytest.raises(EvaluationError, match="'u': 1 answers for 2 rankings"):
+        Utterance("u", ["a"], [["a"]], [[0], [0]], answers=[["a"]])
