@@ -26,7 +26,7 @@ KENLM := $(VENV)/.kenlm
 SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help setup kenlm demo test test-quick test-crash test-sctk check-wheel lint lint-python lint-shell lint-docker format openapi serve \
-	ptb results protocols bench bench-decision bench-dynamic bench-engine bench-evaluation bench-output-layers bench-service bench-training docker-build docker-check clean
+	ptb results protocols bench bench-decision bench-dynamic bench-engine bench-evaluation bench-output-layers bench-service bench-training bench-tuning docker-build docker-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -117,7 +117,7 @@ bench-decision: $(INSTALLED) ## word errors of the decision rules, worth of word
 	@test -n '$(DATA)' || { echo 'name the folder of the N-best lists: make bench-decision DATA=DIR' >&2; exit 2; }
 	$(BIN)/python benchmarks/decision_rules.py --data '$(DATA)' --bundle '$(BUNDLE)' $(ARGS)
 
-bench: bench-engine bench-output-layers bench-dynamic bench-service $(if $(PTB),bench-training) ## all speeds; with PTB=DIR that of training, too
+bench: bench-engine bench-output-layers bench-dynamic bench-tuning bench-service $(if $(PTB),bench-training) ## all speeds; with PTB=DIR that of training, too
 
 bench-dynamic: $(INSTALLED) ## speed of learning along every hypothesis, and what a session costs
 	$(BIN)/python benchmarks/dynamic.py $(ARGS)
@@ -137,6 +137,9 @@ bench-service: $(INSTALLED) $(KENLM) ## latency, throughput, refusals and HTTP's
 bench-training: $(INSTALLED) ## words/s of training, and the time to a known perplexity; PTB=DIR as for `ptb`
 	@test -n '$(PTB)' || { echo 'name the folder of the three Penn Treebank files: make bench-training PTB=DIR' >&2; exit 2; }
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --data '$(PTB)' $(ARGS)
+
+bench-tuning: $(INSTALLED) ## speed of the exact line search against a grid, and the seconds of all of the tuning
+	$(BIN)/python benchmarks/tuning.py $(ARGS)
 
 # --- containers -------------------------------------------------------------------------------------------------------
 

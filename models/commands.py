@@ -143,6 +143,16 @@ def tune(
         list[Path] | None,
         typer.Option("--held-out", help="Text for the interpolation weights; the references when left out."),
     ] = None,
+    lambdas: Annotated[
+        Literal["perplexity", "wer"],
+        typer.Option(help="Interpolation weights for the text's perplexity, or from there on for word errors."),
+    ] = "perplexity",
+    regularise: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="STRENGTH", help="Points of WER that a weight half its range from its default must be worth."
+        ),
+    ] = 0.0,
     without: Annotated[
         list[str] | None, typer.Option(help="Hold a weight at 0, such as first_pass_scale. Repeatable.")
     ] = None,
@@ -190,6 +200,8 @@ def tune(
     settings = TuneSettings(
         models=tuple(models.split(",")) if models else None,
         held_out=tuple(held_out or []),
+        lambdas=lambdas,
+        regularise=regularise,
         without=frozenset(without or []),
         folds=folds,
         seed=seed,

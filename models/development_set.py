@@ -72,14 +72,41 @@ class DevelopmentSet:
         rows = self.starts[:-1, None] + np.where(offsets < sizes[:, None], offsets, 0)
         return np.ascontiguousarray(self.features[rows.ravel()].T), self.errors[rows]
 
+    def thinned(self, kept: NDArray[np.bool_]) -> "DevelopmentSet":
+        """The hypotheses marked True, at least one of each list."""
+        starts = np.concatenate([[0], np.cumsum(np.add.reduceat(kept.astype(np.int64), self.starts[:-1]))])
+        return DevelopmentSet(self.features[kept], self.errors[kept], starts, self.words)
+
+    def with_lm(self, lm: FloatArray) -> "DevelopmentSet":
+        """The set under other language model scores. lm: (hypotheses,) ln P of each hypothesis."""
+        features = self.features.copy()
+        features[:, PARAMETERS.index("lm_scale")] = lm
+        return DevelopmentSet(features, self.errors, self.starts, self.words)
+
+    def totals(self, weights: FloatArray) -> FloatArray:
+        """(candidates, lists, longest) the total of each hypothesis; short lists are filled up with their first.
+
+        weights: (5, candidates), rows in the order of PARAMETERS
+        """
+        features, errors = self._padded
+        totals: FloatArray = (weights.T @ features).reshape(-1, *errors.shape)
+        return totals
+
+    @property
+    def padded_errors(self) -> IntArray:
+        """(lists, longest) word errors, in the order of `totals`."""
+        return self._padded[1]
+
     def chosen_errors(self, weights: FloatArray) -> IntArray:
         """(lists, candidates) word errors of each list's first-ranked hypothesis; ties keep the input order.
 
         weights: (5, candidates), rows in the order of PARAMETERS
         """
-        features, errors = self._padded
-        best = (weights.T @ features).reshape(-1, *errors.shape).argmax(axis=2)
-        return np.take_along_axis(errors, best.T, axis=1)
+        return np.take_along_axis(self.padded_errors, self.winners(weights), axis=1)
+
+    def winners(self, weights: FloatArray) -> IntArray:
+        """(lists, candidates) the place in its list of each first-ranked hypothesis; ties keep the input order."""
+        return self.totals(weights).argmax(axis=2).T
 
     @property
     def first_pass_errors(self) -> IntArray:

@@ -100,7 +100,7 @@ def summarise(
     rates = [_Rate("wer"), *(_Rate(kind, source) for kind in ("perplexity", "without_oov") for source in sources)]
     means = [np.mean([rate.parts(one) for one in passes[cell]], axis=0) for rate in rates for cell in passes]
     table = np.stack([*means, *(rate.over(evaluated) for rate in rates)])
-    sums = _resampled_sums(table, evaluated.words, resamples, seed)
+    sums = resampled_sums(table, evaluated.words, resamples, seed)
     base = list(passes).index(BASE)
     measures: dict[_Rate, dict[Cell, Measure]] = {}
     for number, rate in enumerate(rates):
@@ -108,7 +108,7 @@ def summarise(
         observed = rate.of(table[rows].sum(axis=1) / table[over].sum())
         drawn = rate.of(sums[rows] / sums[over])
         measures[rate] = {
-            cell: _measure(
+            cell: measure_against(
                 observed[[index, base]],
                 drawn[[index, base]],
                 [float(rate.of(rate.parts(one).sum() / table[over].sum())) for one in passes[cell]],
@@ -125,7 +125,7 @@ def summarise(
     }
 
 
-def _measure(observed: FloatArray, drawn: FloatArray, by_pass: Sequence[float]) -> Measure:
+def measure_against(observed: FloatArray, drawn: FloatArray, by_pass: Sequence[float]) -> Measure:
     """One cell's rate against the base's.
 
     observed: (2,)   the rates of the cell and of the base
@@ -154,7 +154,7 @@ def _middle(values: FloatArray) -> Interval:
     return Interval(float(low), float(high))
 
 
-def _resampled_sums(rows: FloatArray, words: IntArray, resamples: int, seed: int) -> FloatArray:
+def resampled_sums(rows: FloatArray, words: IntArray, resamples: int, seed: int) -> FloatArray:
     """(k, n) -> (k, resamples) the sum of each row over n utterances drawn with replacement.
 
     words: (n,) reference words; draws without any have no error rate and are drawn anew

@@ -1,21 +1,27 @@
-"""Tuning on a development set: interpolation weights for likelihood, then scales and bonuses for word errors."""
+"""Tuning on a development set: interpolation weights by EM or for word errors; scales and bonuses for word errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.base import FloatArray
 from models.development_set import PARAMETERS, DevelopmentSet
 from models.errors import TuningError
 from models.interpolation import FittedMixture, fit_lambdas
+from models.lambda_search import FoundMixture, LambdasFor, MixtureScores, search_lambdas
 from models.nbest import NBest
 from models.perplexity import text_log_probs
+from models.prefix_tree import IntArray
+from models.protocols_statistics import RESAMPLES, Measure, measure_against, resampled_sums
 from models.rescoring import Rescorer
 from models.score import Weights
 from models.scored_lists import PreparedList, ScoredLists
-from models.weight_search import RANGES, FoundWeights, steady_search
+from models.weight_ranges import NO_REGULARISATION, RANGES, Regularisation
+from models.weight_search import FoundWeights, steady_search
 
 _LISTS_A_BATCH = 16
 _OOV_SHARE_TO_WARN_OF = 0.05
@@ -23,13 +29,27 @@ _POSTERIOR_SCALES = np.geomspace(1e-3, 1.0, 31)
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How far the values of one weight lie apart from fold to fold; deviation is that of a sample (K - 1)."""
+
+    mean: float
+    deviation: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
 class TuningResult:
     """What was found, and how far it can be trusted.
 
     weights:           for the bundle
-    mixture:           the fit of the interpolation weights on the held-out text
+    mixture:           the fit of the interpolation weights on the held-out text, by EM
+    lambdas_for:       what the interpolation weights were chosen for
     first_pass_errors, tuned_errors, oracle_errors: word errors on the development set
     held_out_errors:   word errors when each fold is scored with weights tuned on the others
+    held_out_rate:     the same as a word error rate in per cent; its difference is that to the first pass
+    spread:            by weight, the values found for the folds; interpolation weights as "interpolation NAME"
+    at_edge:           names of the weights at or beyond an end of their range
     words:             reference words
     lists, folds:      utterances, and cross-validation folds
     warnings:          what the user should know, as sentences
@@ -37,10 +57,14 @@ class TuningResult:
 
     weights: Weights
     mixture: FittedMixture
+    lambdas_for: LambdasFor
     first_pass_errors: int
     tuned_errors: int
     oracle_errors: int
     held_out_errors: int
+    held_out_rate: Measure
+    spread: Mapping[str, Spread]
+    at_edge: tuple[str, ...]
     words: int
     lists: int
     folds: int
@@ -84,15 +108,18 @@ def tune(
     off: frozenset[str] = frozenset(),
     folds: int = 5,
     seed: int = 0,
+    lambdas_for: LambdasFor = "perplexity",
+    regularisation: Regularisation = NO_REGULARISATION,
     report: Callable[[int], None] = lambda _: None,
 ) -> TuningResult:
-    """Tune scales and bonuses for given interpolation weights.
+    """Tune scales and bonuses, and interpolation weights if those given are a start only.
 
-    scored:   the development lists, scored by `score_lists` or in sessions
-    lambdas:  interpolation weights by model, and the fit that gave them: see `fit_mixture`
-    off:      names of weights held at zero
-    folds:    of the cross-validation; blocks of consecutive utterances
-    report:   called with the number of searches done, of folds + 1
+    scored:      the development lists, scored by `score_lists` or in sessions
+    lambdas:     interpolation weights by model, and the fit that gave them: see `fit_mixture`
+    off:         names of weights held at zero
+    folds:       of the cross-validation; blocks of consecutive utterances
+    lambdas_for: "perplexity" keeps the interpolation weights, "wer" goes on from them to fewer word errors
+    report:      called with the number of searches done, of folds + 1
 
     Raises TuningError when there are fewer lists than folds, or no reference word.
     """
@@ -103,29 +130,97 @@ def tune(
         raise TuningError("the references of the development set hold no word")
     if not development.features[:, PARAMETERS.index("first_pass_scale")].any():
         off |= {"first_pass_scale"}
-    found = steady_search(development, off=off, seed=seed)
+    search = _Search(
+        development,
+        MixtureScores.from_scores(scored, list(lambdas)) if lambdas_for == "wer" else None,
+        np.array(list(lambdas.values())),
+        {"off": off, "seed": seed, "regularisation": regularisation},
+    )
+    found = search.find(np.ones(development.lists, bool))
     report(1)
     fold_of = np.arange(development.lists) * folds // development.lists
-    held_out_errors = 0
+    held_out = np.zeros(development.lists, np.int64)
+    of_folds = []
     for fold in range(folds):
-        others = steady_search(development.subset(fold_of != fold), off=off, seed=seed)
-        this = development.subset(fold_of == fold)
-        held_out_errors += int(this.chosen_errors(others.values[:, None]).sum())
+        of_folds.append(search.find(fold_of != fold))
+        this = search.mixed(of_folds[-1].lambdas).subset(fold_of == fold)
+        held_out[fold_of == fold] = this.chosen_errors(of_folds[-1].weights.values[:, None])[:, 0]
         report(fold + 2)
-    weights = Weights(interpolation=lambdas, posterior_scale=_posterior_scale(development, found), **found.by_name())
-    first_pass = int(development.first_pass_errors.sum())
+    by_name = found.weights.by_name()
+    at_edge = tuple(
+        name for name, value in by_name.items() if name not in off and value != 0 and RANGES[name].at_edge(value)
+    )
     return TuningResult(
-        weights=weights,
+        weights=Weights(
+            interpolation=dict(zip(lambdas, found.lambdas.tolist(), strict=True)),
+            posterior_scale=_posterior_scale(search.mixed(found.lambdas), found.weights),
+            **by_name,
+        ),
         mixture=mixture,
-        first_pass_errors=first_pass,
-        tuned_errors=found.errors,
+        lambdas_for=lambdas_for,
+        first_pass_errors=int(development.first_pass_errors.sum()),
+        tuned_errors=found.weights.errors,
         oracle_errors=int(development.oracle_errors.sum()),
-        held_out_errors=held_out_errors,
+        held_out_errors=int(held_out.sum()),
+        held_out_rate=_against_first_pass(development, held_out, seed),
+        spread=_spread([_named(fold, list(lambdas)) for fold in of_folds]),
+        at_edge=at_edge,
         words=int(development.words.sum()),
         lists=development.lists,
         folds=folds,
-        warnings=tuple(_warnings(development, found.by_name(), off, held_out_errors, first_pass)),
+        warnings=tuple(_warnings(development, by_name, at_edge, int(held_out.sum()))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One way of tuning, for the whole set and for the rest of each fold.
+
+    scores:  to mix anew where interpolation weights are searched for; None where those of the start stay
+    start:   (M,) interpolation weights
+    options: of `steady_search` and `search_lambdas`
+    """
+
+    development: DevelopmentSet
+    scores: MixtureScores | None
+    start: FloatArray
+    options: Mapping[str, Any]
+
+    def find(self, chosen: NDArray[np.bool_]) -> FoundMixture:
+        """Tune on the lists marked True."""
+        part = self.development.subset(chosen)
+        if self.scores is None:
+            return FoundMixture(self.start, steady_search(part, **self.options))
+        hypotheses = np.repeat(chosen, np.diff(self.development.starts))
+        return search_lambdas(part, self.scores.subset(hypotheses), self.start, **self.options)
+
+    def mixed(self, lambdas: FloatArray) -> DevelopmentSet:
+        """The whole set under these interpolation weights."""
+        return self.development.with_lm(self.scores.lm(lambdas)) if self.scores else self.development
+
+
+def _named(found: FoundMixture, models: Sequence[str]) -> dict[str, float]:
+    """All that was found, by name."""
+    lambdas = {f"interpolation {name}": value for name, value in zip(models, found.lambdas.tolist(), strict=True)}
+    return {**lambdas, **found.weights.by_name()}
+
+
+def _spread(of_folds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    values = {name: np.array([fold[name] for fold in of_folds]) for name in of_folds[0]}
+    return {
+        name: Spread(float(v.mean()), float(v.std(ddof=1)), float(v.min()), float(v.max()))
+        for name, v in values.items()
+    }
+
+
+def _against_first_pass(development: DevelopmentSet, held_out: IntArray, seed: int) -> Measure:
+    """The word error rate of the held-out folds, and its difference to the first pass with a bootstrap interval."""
+    words = development.words
+    table = np.stack([held_out, development.first_pass_errors, words]).astype(np.float64)
+    observed, drawn = (
+        100 * sums[:2] / sums[2] for sums in (table.sum(axis=1), resampled_sums(table, words, RESAMPLES, seed))
+    )
+    return measure_against(observed, drawn, [float(observed[0])])
 
 
 def _posterior_scale(development: DevelopmentSet, found: FoundWeights) -> float:
@@ -142,13 +237,10 @@ def _posterior_scale(development: DevelopmentSet, found: FoundWeights) -> float:
 
 
 def _warnings(
-    development: DevelopmentSet, found: Mapping[str, float], off: frozenset[str], held_out: int, first_pass: int
+    development: DevelopmentSet, found: Mapping[str, float], at_edge: Sequence[str], held_out: int
 ) -> list[str]:
-    out = []
-    for name, value in found.items():
-        spread = RANGES[name]
-        if name not in off and value != 0 and not spread.low < value < spread.high:
-            out.append(f"{name} = {value:g} lies at the edge of its range; the best may lie beyond")
+    first_pass = int(development.first_pass_errors.sum())
+    out = [f"{name} = {found[name]:g} lies at the edge of its range; the best may lie beyond" for name in at_edge]
     if found["lm_scale"] <= 0:
         out.append(f"lm_scale = {found['lm_scale']:g}: the language model does not help on this set")
     if found["acoustic_scale"] == 0:

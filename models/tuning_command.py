@@ -10,14 +10,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from models.bundle import Bundle, load_bundle, weights_to_json
+from models.calibration import Calibration, calibrate
 from models.corpus import OPENERS, sentences
 from models.development_set import PARAMETERS
 from models.errors import InvalidNBestError, TuningError
 from models.evaluation_set import EvaluationSet, SessionPer
 from models.interpolation import FittedMixture
+from models.lambda_search import LambdasFor
 from models.learning_search import RATES, FoundLearning, search_learning
 from models.nbest import NBest
 from models.rescoring import Rescorer
@@ -27,6 +28,8 @@ from models.scored_lists import ScoredLists
 from models.session import SessionModel, SessionOptions
 from models.session_scoring import accepted_texts, score_in_sessions
 from models.tuning import TuningResult, fit_mixture, mix, score_lists, tune
+from models.tuning_report import print_report, result_record
+from models.weight_ranges import Regularisation
 from models.wire import LOG_UNITS, nbest_from_json
 
 _CONSOLE = Console(stderr=True)
@@ -84,16 +87,20 @@ def _check_types(document: Any) -> None:
 class TuneSettings:
     """How to tune.
 
-    models:   which models to mix; all when None
-    held_out: text for the interpolation weights; the development set's references when empty
-    without:  names of weights held at zero
-    sessions: the sessions that the weights are for; None for lists that each start afresh
-    per:      whether all lists are of one session, or those of a speaker
-    rates:    learning rates to choose from
+    models:     which models to mix; all when None
+    held_out:   text for the interpolation weights; the development set's references when empty
+    lambdas:    what the interpolation weights are chosen for
+    regularise: points of word error rate that a weight far from its default must be worth, see `Regularisation`
+    without:    names of weights held at zero
+    sessions:   the sessions that the weights are for; None for lists that each start afresh
+    per:        whether all lists are of one session, or those of a speaker
+    rates:      learning rates to choose from
     """
 
     models: tuple[str, ...] | None = None
     held_out: tuple[Path, ...] = ()
+    lambdas: LambdasFor = "perplexity"
+    regularise: float = 0.0
     without: frozenset[str] = frozenset()
     folds: int = 5
     seed: int = 0
@@ -102,6 +109,7 @@ class TuneSettings:
     rates: tuple[float, ...] = RATES
 
     def __post_init__(self) -> None:
+        Regularisation(self.regularise)
         strange = self.without - set(PARAMETERS)
         if strange:
             raise TuningError(f"no weight named {min(strange)!r}; there are {', '.join(PARAMETERS)}")
@@ -136,8 +144,14 @@ def run_tune(
             scoring = bar.add_task("scoring in sessions", total=len(lists))
             scored, references = score_in_sessions(model, utterances, lambda done: bar.update(scoring, completed=done))
             result = _search(bar, scored, *mix(references), settings)
-    _store(bundle, result, _record(result, development, chosen, settings), learning, output)
-    _print(result, development, chosen, learning)
+    confidence = _calibrate(scored, result.weights, settings)
+    record = _record(result, development, chosen, settings)
+    record["confidence"] = confidence.to_json() if confidence else None
+    _store(bundle, result, record, learning, confidence, output)
+    console = Console(soft_wrap=True)
+    print_report(result, development.name, chosen, learning, console)
+    if confidence:
+        console.print(confidence.summary())
     return result
 
 
@@ -156,6 +170,8 @@ def _search(
         off=settings.without,
         folds=settings.folds,
         seed=settings.seed,
+        lambdas_for=settings.lambdas,
+        regularisation=Regularisation(settings.regularise),
         report=lambda done: bar.update(searching, completed=done),
     )
 
@@ -186,6 +202,14 @@ def _choose_learning(
     )
 
 
+def _calibrate(scored: Sequence[ScoredLists], weights: Weights, settings: TuneSettings) -> Calibration | None:
+    """The calibration of word confidences; None where the winners hold no word."""
+    try:
+        return calibrate(scored, weights, folds=settings.folds)
+    except TuningError:
+        return None
+
+
 def _record(result: TuningResult, development: Path, models: Sequence[str], settings: TuneSettings) -> dict[str, Any]:
     sessions = settings.sessions
     return {
@@ -195,21 +219,18 @@ def _record(result: TuningResult, development: Path, models: Sequence[str], sett
         "held_at_zero": sorted(settings.without),
         "seed": settings.seed,
         "sessions": {"per": settings.per, "state": sessions.state, "weights": sessions.weights} if sessions else None,
-        "held_out_perplexity": result.mixture.perplexity,
-        "word_errors": {
-            "reference_words": result.words,
-            "first_pass": result.first_pass_errors,
-            "tuned": result.tuned_errors,
-            "cross_validated": result.held_out_errors,
-            "oracle": result.oracle_errors,
-        },
-        "folds": result.folds,
-        "warnings": list(result.warnings),
+        "regularisation": settings.regularise,
+        **result_record(result),
     }
 
 
 def _store(
-    bundle: Bundle, result: TuningResult, record: dict[str, Any], learning: FoundLearning | None, output: Path | None
+    bundle: Bundle,
+    result: TuningResult,
+    record: dict[str, Any],
+    learning: FoundLearning | None,
+    confidence: Calibration | None,
+    output: Path | None,
 ) -> None:
     if output is not None:
         document = json.dumps(weights_to_json(result.weights), indent=2) + "\n"
@@ -218,37 +239,5 @@ def _store(
     bundle.manifest.weights = result.weights
     bundle.manifest.tuning = record
     bundle.manifest.learning = learning.best if learning else None
+    bundle.manifest.confidence = confidence.map if confidence and confidence.helps else None
     bundle.manifest.write(bundle.folder)
-
-
-def _print(result: TuningResult, development: Path, models: Sequence[str], learning: FoundLearning | None) -> None:
-    console = Console(soft_wrap=True)
-    console.print(f"{' + '.join(models)}, tuned on {development.name} ({result.lists} utterances)")
-    table = Table(show_header=True)
-    table.add_column("weight")
-    table.add_column("value", justify="right")
-    for name, value in result.weights.interpolation.items():
-        table.add_row(f"interpolation {name}", f"{value:.4f}")
-    for name, value in weights_to_json(result.weights).items():
-        if name != "interpolation":
-            table.add_row(name, f"{value:.4g}")
-    console.print(table)
-    rates = {
-        "first pass": result.first_pass_errors,
-        "tuned": result.tuned_errors,
-        f"cross-validated, {result.folds} folds": result.held_out_errors,
-        "oracle": result.oracle_errors,
-    }
-    console.print(
-        "WER: " + ", ".join(f"{name} {100 * errors / result.words:.2f}" for name, errors in rates.items()),
-        f"({result.words} reference words)",
-    )
-    if learning:
-        console.print(
-            f"learning rate of sessions: {learning.best.rate:g} (perplexity of the accepted texts "
-            f"{learning.perplexities[learning.best]:.1f}, with frozen weights {learning.static:.1f})"
-        )
-        if not learning.helps:
-            console.print("warning: learning does not help on this set: sessions do best with weights static")
-    for warning in result.warnings:
-        console.print(f"warning: {warning}")

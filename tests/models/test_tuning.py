@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.evaluation.bootstrap import resampled_sums
+from models.development_set import DevelopmentSet
 from models.errors import InvalidNBestError, TuningError
 from models.nbest import Hypothesis, NBest
 from models.normaliser import Normaliser
@@ -15,6 +17,8 @@ from models.score import Weights
 from models.tuning import TuningResult, fit_mixture, score_lists, tune
 from models.tuning_command import read_nbest
 from models.vocabulary import Vocabulary
+from models.weight_ranges import Regularisation
+from models.weight_search import steady_search
 
 VOCABULARY = Vocabulary(tuple(f"w{i}" for i in range(30)))
 LM_ONLY = frozenset({"first_pass_scale", "word_bonus", "oov_bonus"})
@@ -123,6 +127,85 @@ def test_a_best_value_beyond_the_range_is_flagged(make: Any) -> None:
     assert result.tuned_errors == 0
     assert 50 < result.weights.lm_scale < 60
     assert any("lm_scale" in warning and "edge of its range" in warning for warning in result.warnings)
+
+
+def test_what_lies_at_the_edge_is_named_beside_its_weight(make: Any) -> None:
+    # The scale must lie between 39.8 and 60; the range ends at 40.
+    lists = [
+        *lists_of(6, ("w2", -1.0), ("w1", -40.8), reference="w1"),
+        *lists_of(6, ("w1", -61.0), ("w3", -1.0), reference="w3"),
+    ]
+    result = run(engine(favouring(make, "w1")), [lists[i // 2 + 6 * (i % 2)] for i in range(12)], off=LM_ONLY, folds=2)
+    assert result.at_edge == ("lm_scale",)
+    assert run(engine(favouring(make, "w1")), lists_of(6, ("w1", -1.0), reference="w1"), folds=2).at_edge == ()
+
+
+def test_the_spread_over_folds_is_that_of_the_weights_found_without_each(make: Any) -> None:
+    # What is found without a fold is what is found on the others alone.
+    lists = random_lists(24, right_first=0.4)
+    rescorer = engine(make.Unigram.drawn(VOCABULARY.size, seed=3))
+    result = run(rescorer, lists, off=LM_ONLY, folds=2)
+    halves = [run(rescorer, half, off=LM_ONLY, folds=2).weights.lm_scale for half in (lists[12:], lists[:12])]
+    spread = result.spread["lm_scale"]
+    assert (spread.lowest, spread.highest) == pytest.approx((min(halves), max(halves)))
+    assert spread.mean == pytest.approx(sum(halves) / 2)
+    # The deviation of two values, divided by K - 1 = 1, is their distance over the root of 2.
+    assert spread.deviation == pytest.approx(abs(halves[0] - halves[1]) / 2**0.5)
+
+
+def test_the_gain_on_held_out_folds_has_an_interval_around_it(make: Any) -> None:
+    # Four in five first hypotheses are wrong and mended, and one in five lists cannot be mended.
+    lists = [
+        nbest
+        for i in range(12)
+        for nbest in (
+            *lists_of(4, ("w2", -1.0), ("w1", -3.0), reference="w1"),
+            *lists_of(1, ("w4", -1.0), reference=f"w{5 + i}"),
+        )
+    ]
+    lists = [NBest(str(number), nbest.hypotheses, reference=nbest.reference) for number, nbest in enumerate(lists)]
+    rate = run(engine(favouring(make, "w1")), lists, off=LM_ONLY).held_out_rate
+    assert rate.value == pytest.approx(100 * 12 / 60)
+    assert rate.difference == pytest.approx(-100 * 48 / 60)
+    assert rate.difference_interval.low < rate.difference < rate.difference_interval.high < 0
+    assert rate.p_value < 0.001
+
+
+def test_no_gain_has_a_p_value_of_one(make: Any) -> None:
+    rate = run(engine(favouring(make, "w1")), lists_of(10, ("w1", -1.0), ("w2", -2.0), reference="w1")).held_out_rate
+    assert (rate.difference, rate.difference_interval.low, rate.difference_interval.high) == (0, 0, 0)
+    assert rate.p_value == 1
+
+
+def test_the_gain_has_the_interval_that_evaluation_gives_the_same_errors(make: Any) -> None:
+    rescorer = engine(make.Unigram.drawn(VOCABULARY.size, seed=3))
+    lists = random_lists(30, right_first=0.4)
+    scored = score_lists(rescorer, lists, ["lm"])
+    result = run(rescorer, lists, seed=7)
+    development = DevelopmentSet.from_scores(scored, {"lm": 1.0})
+    folds = np.arange(30) * 5 // 30
+    options = {"off": frozenset({"first_pass_scale"}), "seed": 7}
+    errors = np.zeros(30)
+    for fold in range(5):
+        found = steady_search(development.subset(folds != fold), **options)
+        errors[folds == fold] = development.chosen_errors(found.values[:, None])[folds == fold, 0]
+    assert errors.sum() == result.held_out_errors
+    counts = np.stack([errors, development.first_pass_errors, development.words]).astype(np.int64)
+    mended, first_pass, words = resampled_sums(counts, development.words, resamples=10_000, seed=11)
+    differences = 100 * (mended - first_pass) / words
+    assert result.held_out_rate.difference_interval.low == pytest.approx(np.percentile(differences, 2.5), abs=1.5)
+    assert result.held_out_rate.difference_interval.high == pytest.approx(np.percentile(differences, 97.5), abs=1.5)
+
+
+def test_regularised_weights_lie_nearer_to_their_defaults(make: Any) -> None:
+    # Any scale from 2 on mends all errors: without a pull the middle of 2 to 40, with one near to 10.
+    lists = lists_of(10, ("w2", -1.0), ("w1", -3.0), reference="w1")
+    free, pulled = (
+        run(engine(favouring(make, "w1")), lists, off=LM_ONLY, regularisation=Regularisation(strength))
+        for strength in (0.0, 5.0)
+    )
+    assert free.tuned_errors == pulled.tuned_errors == 0
+    assert abs(pulled.weights.lm_scale - 10) < 1 < abs(free.weights.lm_scale - 10)
 
 
 def test_many_unknown_words_are_warned_of(make: Any) -> None:

@@ -74,6 +74,56 @@ def test_tuning_writes_its_weights_and_how_they_were_found_into_the_bundle(
     assert errors["oracle"] <= errors["tuned"] < errors["first_pass"]
 
 
+def test_the_report_is_stored_with_the_weights(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(30, seed=3))
+    options = ("--folds", 3, "--regularise", 0.5, "--device", "cpu")
+    answer = run("tune", trained, development, *options)
+    assert answer.code == 0, answer.err
+    assert "gain over the first pass, cross-validated" in answer.out
+    assert "95 % interval" in answer.out
+    for heading in ("mean of folds", "±", "lowest", "highest"):
+        assert heading in answer.out
+    record = load_bundle(trained).manifest.tuning
+    assert record is not None
+    assert record["regularisation"] == 0.5
+    assert record["interpolation"]["chosen_for"] == "perplexity"
+    weights = {"interpolation kn5", "interpolation rnn", "acoustic_scale", "first_pass_scale", "lm_scale"}
+    assert record["spread_over_folds"].keys() == weights | {"word_bonus", "oov_bonus"}
+    for spread in record["spread_over_folds"].values():
+        assert spread["lowest"] <= spread["mean"] + 1e-9 <= spread["highest"] + 2e-9
+        assert spread["deviation"] >= 0
+    rate, errors = record["cross_validated_wer"], record["word_errors"]
+    assert rate["percent"] == pytest.approx(100 * errors["cross_validated"] / errors["reference_words"])
+    difference = 100 * (errors["cross_validated"] - errors["first_pass"]) / errors["reference_words"]
+    assert rate["difference_to_first_pass"] == pytest.approx(difference)
+    assert rate["difference_interval"]["low"] <= difference <= rate["difference_interval"]["high"]
+    assert 0 < rate["p_value"] <= 1
+
+
+def test_interpolation_weights_can_be_chosen_for_word_errors(
+    tmp_path: Path, trained: Path, run: Run, make: Any
+) -> None:
+    development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3))
+    tuned = {}
+    for lambdas in ("perplexity", "wer"):
+        answer = run("tune", trained, development, "--lambdas", lambdas, "--folds", 2, "--device", "cpu")
+        assert answer.code == 0, answer.err
+        record = load_bundle(trained).manifest.tuning
+        assert record is not None
+        assert record["interpolation"]["chosen_for"] == lambdas
+        tuned[lambdas] = record["word_errors"]["tuned"]
+    assert "for the fewest word errors" in answer.out
+    assert tuned["wer"] <= tuned["perplexity"]
+
+
+@pytest.mark.parametrize("strength", ["-1", "nan", "inf"])
+def test_a_pull_of_no_strength_is_refused_before_anything_is_scored(tmp_path: Path, run: Run, strength: str) -> None:
+    answer = run("tune", tmp_path / "nowhere", "x.jsonl", "--regularise", strength)
+    assert answer.code != 0
+    assert "regularis" in answer.err
+    assert "Traceback" not in answer.err
+
+
 def test_tuning_into_a_file_leaves_the_bundle_as_it_was(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
     development = nbest_file(tmp_path / "dev.jsonl", make.grammar(20, seed=3))
     before = (trained / "bundle.json").read_bytes()
