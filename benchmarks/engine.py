@@ -1,4 +1,4 @@
-"""The engine on a processor: words a second, where the time goes, and how far that is from what the machine can do.
+"""The engine: words a second, where the time goes, and how far that is from what the machine can do.
 
     python benchmarks/engine.py [--lists FILE ...] [--threads N] [--rounds N] [--seconds S] [--quick]
 
@@ -11,6 +11,8 @@ Seconds are medians of rounds in which everything takes its turn: the whole (tex
 network as plain torch in padded and in packed batches (plain_torch.py), and matrix products alone (roofline.py). The
 roofline is what those would take for the distinct histories of the lists, output layer alone: the rest counts as loss.
 Then lists, hypotheses and classes are doubled again and again, and time and memory are held against each other.
+
+Where there is a CUDA device, every point is measured there as well (on_cuda.py); all else is the processor's.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import on_cuda
 import torch
 from engine_inputs import EXAMPLE, Inputs
 from figures import Figure, write
@@ -189,6 +192,8 @@ def measure(point: Point, bench: Benchmark, rounds: int, at_most_s: float, *, pl
         for name, packed in (("padded", False), ("packed", True)):
             model = PlainElman(bench.network, packed=packed)
             works[name] = lambda model=model: few_words / seconds(lambda: model.score(few))  # type: ignore[misc]
+    if on_cuda.there():
+        works |= cuda_works(bench)
     found = in_turns(works, rounds, at_most_s)
     whole, nodes = found["whole"], bench.tree.nodes
     operations = 2 * nodes * point.hidden * bench.network.classes.count
@@ -215,7 +220,30 @@ def measure(point: Point, bench: Benchmark, rounds: int, at_most_s: float, *, pl
             Figure(f"{point}: n-gram speed", bench.words / found["n-gram"], "words/s", goal(point, NGRAM_WORDS)),
             Figure(f"{point}: n-gram's share", found["n-gram"] / whole, "", goal(point, NGRAM_SHARE, "<=")),
         ]
+    for name in on_cuda.PATHS if on_cuda.there() else ():
+        products, alone = found[f"{name}: rate"], found[f"{name}: network"]
+        figures += [
+            Figure(f"{point}: {name}, whole", found[name], "s"),
+            Figure(f"{point}: {name}, speed", bench.words / found[name], "words/s"),
+            Figure(f"{point}: {name}, network alone", alone, "s"),
+            Figure(f"{point}: {name}, matrix products alone", products / 1e9, "Gflop/s"),
+            Figure(f"{point}: {name}, network alone, of the roofline", operations / products / alone, ""),
+        ]
     return figures
+
+
+def cuda_works(bench: Benchmark) -> dict[str, Callable[[], float]]:
+    """What is measured on the GPU, warm: everything, the network alone, and matrix products alone."""
+    works: dict[str, Callable[[], float]] = {}
+    for name, precision in on_cuda.PATHS.items():
+        network = on_cuda.moved(bench.network, precision)
+        rescorer = bench.with_network(network)
+        rate = on_cuda.MatrixRate(bench.network.hidden_size, bench.network.classes.count, precision)
+        on_cuda.warm_up(lambda rescorer=rescorer: bench.whole(rescorer))  # type: ignore[misc]
+        works[name] = lambda rescorer=rescorer: seconds(lambda: bench.whole(rescorer))  # type: ignore[misc]
+        works[f"{name}: network"] = lambda network=network: seconds(lambda: network.score(bench.tree))  # type: ignore[misc]
+        works[f"{name}: rate"] = rate.measure
+    return works
 
 
 def goal(point: Point, value: float, relation: str = ">=") -> str:
@@ -236,6 +264,7 @@ def agreement(bench: Benchmark) -> list[Figure]:
         ),
         Figure("largest difference of bfloat16", float(np.max(abs(rounded - log_probs))), "nats a word"),
         Figure("mean difference of bfloat16", float(np.mean(abs(rounded - log_probs))), "nats a word"),
+        *(on_cuda.differences(bench.network, bench.tree) if on_cuda.there() else []),
     ]
 
 
@@ -246,33 +275,23 @@ def in_bf16(network: ElmanLM) -> ElmanLM:
     )
 
 
-def other_paths(bench: Benchmark, rounds: int, at_most_s: float) -> list[Figure]:
-    """The base point in bfloat16 where the processor has it, and on CUDA where there is a device."""
-    networks = {}
-    if has_bf16():
-        networks["bfloat16"] = in_bf16(bench.network)
-    if torch.cuda.is_available():
-        network = bench.network
-        networks["CUDA"] = ElmanLM(network.weights.to(torch.device("cuda")), network.classes, network.initial_state)
-    model = PlainElman(bench.network, packed=False)
-    few = bench.few_sentences()
-    works: dict[str, Callable[[], float]] = {}
-    for name, network in networks.items():
-        rescorer = bench.with_network(network)
-        works[name] = lambda rescorer=rescorer: seconds(lambda: bench.whole(rescorer))  # type: ignore[misc]
-    if not works:
-        print("this processor has no bfloat16 instructions, and there is no CUDA device: both are left out")
+def reduced_precision(bench: Benchmark, rounds: int, at_most_s: float) -> list[Figure]:
+    """The base point in bfloat16, where the processor has it."""
+    if not has_bf16():
+        print("this processor has no bfloat16 instructions: they are left out")
         return []
-    works["padded"] = lambda: sum(map(len, few)) / seconds(lambda: model.score(few))
+    model, few = PlainElman(bench.network, packed=False), bench.few_sentences()
+    rescorer = bench.with_network(in_bf16(bench.network))
+    works: dict[str, Callable[[], float]] = {
+        "bfloat16": lambda: seconds(lambda: bench.whole(rescorer)),
+        "padded": lambda: sum(map(len, few)) / seconds(lambda: model.score(few)),
+    }
     found = in_turns(works, rounds, at_most_s)
-    figures = []
-    for name in networks:
-        speed, wanted = bench.words / found[name], f">= {FASTER_IN_BF16}" if name == "bfloat16" else ""
-        figures += [
-            Figure(f"{BASE}, {name}: speed", speed, "words/s"),
-            Figure(f"{BASE}, {name}: / padded", speed / found["padded"], "x", wanted),
-        ]
-    return figures
+    speed = bench.words / found["bfloat16"]
+    return [
+        Figure(f"{BASE}, bfloat16: speed", speed, "words/s"),
+        Figure(f"{BASE}, bfloat16: / padded", speed / found["padded"], "x", f">= {FASTER_IN_BF16}"),
+    ]
 
 
 def has_bf16() -> bool:
@@ -336,6 +355,7 @@ def show(points: list[Point], figures: list[Figure]) -> None:
         "/ padded",
         "/ packed",
         "of the roofline",
+        *(f"{name}, speed" for name in on_cuda.PATHS if on_cuda.there()),
     )
     table = Table("point", *columns, title="seconds, words/s, nodes/s, MiB, times, share")
     values = {figure.figure: figure.value for figure in figures}
@@ -373,7 +393,7 @@ def main() -> None:
             figures += measure(point, bench, arguments.rounds, at_most_s)
             if point == BASE:
                 figures += agreement(bench)
-                figures += other_paths(bench, arguments.rounds, at_most_s)
+                figures += reduced_precision(bench, arguments.rounds, at_most_s)
                 if ngram is not None:
                     figures += kenlm_query(bench, ngram.path)
         if not arguments.quick:

@@ -25,7 +25,7 @@ from models.errors import BundleError, InvalidOptionError, InvalidWeightsError, 
 from models.learning import LearningOptions
 from models.ngram import KenLMNgram
 from models.normaliser import Normaliser
-from models.output_layer import Precision
+from models.output_layer import Precision, check_precision
 from models.rescoring import ListLimits, Rescorer
 from models.rnnlm import ElmanLM
 from models.score import SCALES, Weights
@@ -192,7 +192,7 @@ def load_bundle(
 
     device: "cpu", "cuda", or "auto" for CUDA where there is one
     only:   the models to load; all when left out
-    precision:        of the normaliser of a full softmax
+    precision:        of the normaliser of a full softmax; InvalidOptionError where no network has one
     exact_normaliser: compute the normaliser even of networks that were trained to do without
     """
     manifest = Manifest.read(folder)
@@ -205,6 +205,7 @@ def load_bundle(
     where = choose_device(device)
     layer = {"precision": precision, "exact_normaliser": exact_normaliser}
     models = {name: _load_model(folder, name, manifest.models[name], vocabulary, where, layer) for name in chosen}
+    check_precision({name: model.output for name, model in models.items() if isinstance(model, ElmanLM)}, precision)
     weights = manifest.weights
     if weights is None or only is not None:
         weights = Weights(interpolation={name: 1 / len(models) for name in models})

@@ -1,23 +1,29 @@
 """Output layers: from the hidden states of a recurrent network to log probabilities of the classes that follow."""
 
+import logging
 import math
+from collections.abc import Mapping
 from itertools import product
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+from models.cuda_logsumexp import fused_where_possible
+from models.errors import InvalidOptionError
 from models.threads import share_out, thread_count
 
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+_LOG = logging.getLogger(__name__)
 
 # A tile of logits is at most so many rows high and holds so many numbers: on a processor they stay in its cache.
 _ROWS = 512
 _TILE = 2**18
 _ROWS_CUDA, _TILE_CUDA = 8192, 2**25
 # Events whose vectors are gathered at a time.
-_EVENTS = 1024
+_EVENTS, _EVENTS_CUDA = 1024, 2**16
 
 
 class OutputLayer(Protocol):
@@ -41,6 +47,27 @@ class OutputLayer(Protocol):
     def describe(self) -> dict[str, Any]:
         """What a user may want to know of the layer, as JSON; "output" names it."""
         ...
+
+
+def check_precision(layers: Mapping[str, OutputLayer], precision: Precision) -> None:
+    """Say for which networks a precision does nothing; only a full softmax's normaliser has one to choose.
+
+    layers: name -> the network's output layer
+
+    Raises InvalidOptionError where it does nothing for any network. Where it does something for others, it is logged.
+    """
+    if precision == "float32":
+        return
+    said = {name: layer.describe() for name, layer in layers.items()}
+    deaf = {name: layer["output"] for name, layer in said.items() if layer.get("precision") != precision}
+    what = "; ".join(f"the output of {name!r} is {output!r}" for name, output in deaf.items())
+    if len(deaf) == len(layers):
+        raise InvalidOptionError(
+            f"precision {precision!r} goes with a full softmax that is normalised, which no network here has"
+            f"{f': {what}' if what else ''}"
+        )
+    if deaf:
+        _LOG.warning("precision %r is for full softmaxes, so not for all networks here: %s", precision, what)
 
 
 class FullSoftmax:
@@ -75,8 +102,9 @@ class FullSoftmax:
 def wanted_logits(states: Tensor, V: Tensor, histories: Tensor, classes: Tensor) -> Tensor:
     """(events,) V_class . s of each event; see OutputLayer for the rest."""
     out = torch.empty(len(histories), dtype=states.dtype, device=states.device)
-    for first in range(0, len(histories), _EVENTS):
-        rows = slice(first, first + _EVENTS)
+    events = _EVENTS if states.device.type == "cpu" else _EVENTS_CUDA
+    for first in range(0, len(histories), events):
+        rows = slice(first, first + events)
         gathered = states.index_select(0, histories[rows])
         gathered *= V.index_select(0, classes[rows])
         torch.sum(gathered, dim=1, out=out[rows])
@@ -89,12 +117,15 @@ def fast_log_normaliser(states: Tensor, V: Tensor) -> Tensor:
     A tile of logits is computed, raised to a power and summed while it is in the cache. It is a power of two, with
     log2(e) multiplied into the states, for that is the cheaper function; and the largest logit is not looked for
     first, for that would be another pass. A row whose sum then leaves the range in which no term has been lost, above
-    or below, is computed again by `log_normaliser`.
+    or below, is computed again by `log_normaliser`. On a GPU with Triton see models/cuda_logsumexp.py instead.
 
     states:  (nodes, H)
     V:       (C, H); in a lower precision than the states, the products are taken in it
     returns: (nodes,) in the precision of the states
     """
+    fused = fused_where_possible(states, V)
+    if fused is not None:
+        return fused
     sums = _sums_of_exponentials(states, V)
     out = sums.log()
     kind = torch.finfo(states.dtype)

@@ -11,11 +11,11 @@ from models.errors import (
     InvalidNBestError,
     InvalidTextError,
     ListTooLargeError,
-    ModelFailedError,
     RescoringError,
 )
 from models.nbest import NBest
 from models.normaliser import Normaliser
+from models.pending import score_all
 from models.prefix_tree import PrefixTree
 from models.ranking import RescoredList, rank_list
 from models.score import Weights
@@ -91,19 +91,13 @@ class Rescorer:
         if start is not None:
             roots = [number for number, prepared in enumerate(lists) for _ in prepared.ids]
         tree = PrefixTree.build(sentences, roots)
-        by_model, states = {}, {}
-        for name in names:
-            begin = None
-            if start is not None and all(name in state for state in start):
-                begin = np.stack([state[name] for state in start])
-            try:
-                by_model[name], after = self.models[name].score(tree, begin)
-            except RescoringError:
-                raise
-            except Exception as error:
-                raise ModelFailedError(f"model {name!r} failed: {type(error).__name__}") from error
-            if after is not None:
-                states[name] = after
+        begins: dict[str, FloatArray | None] = dict.fromkeys(names)
+        if start is not None:
+            known = (name for name in names if all(name in state for state in start))
+            begins |= {name: np.stack([state[name] for state in start]) for name in known}
+        scores = score_all({name: self.models[name] for name in names}, tree, begins)
+        by_model = {name: log_probs for name, (log_probs, _) in scores.items()}
+        states = {name: after for name, (_, after) in scores.items() if after is not None}
         return ScoredLists(tuple(lists), tree, by_model, states)
 
     def rescore(

@@ -9,8 +9,9 @@ Words that are rare in training share one class, and the class's probability is 
 
 import math
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -20,8 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.base import FloatArray
+from models.cuda_recurrence import BucketedRecurrence, fits
+from models.cuda_transfers import Fetched, sent, working
 from models.errors import BundleError, ModelFailedError, TrainingError
 from models.output_layer import FullSoftmax, OutputLayer
+from models.pending import Later, Pending
 from models.prefix_tree import PrefixTree
 from models.threads import one_thread_an_operation, share_out
 from models.vocabulary import EOS_ID, FIRST_WORD_ID, UNK_ID, Vocabulary
@@ -147,30 +151,58 @@ class ElmanLM:
 
         On a processor it works on as many threads as torch is set to, see models/threads.py.
         """
-        device = self.weights.U.device
-        # The products of different devices run at once: only those of the processor wait for one another.
-        alone = one_thread_an_operation() if device.type == "cpu" else nullcontext()
-        with torch.inference_mode(), alone:
+        if self.weights.U.device.type != "cpu":
+            return self._launched(tree, start)()
+        with torch.inference_mode(), one_thread_an_operation():
             states = self.states(tree, start)
             classes = self.classes.of_event[tree.event_words]
-            histories, wanted = torch.from_numpy(tree.histories).to(device), torch.from_numpy(classes).to(device)
-            log_probs = self.output.log_probs(states, histories, wanted)
-            out = log_probs.double().cpu().numpy()
-            out[classes == RARE_CLASS] -= math.log(self.classes.rare_members)
-            if not np.all(out <= _ROUNDING):
-                raise ModelFailedError("the recurrent network gave a number that is no log probability")
-            return np.minimum(out, 0.0), states.double().cpu().numpy()
+            log_probs = self.output.log_probs(states, torch.from_numpy(tree.histories), torch.from_numpy(classes))
+            return self._checked(log_probs.double().numpy(), classes), states.double().numpy()
+
+    def begin(self, tree: PrefixTree, start: FloatArray | None = None) -> Pending:
+        """Hand the work of `score` over to the GPU; on a processor it is done when its result is asked for."""
+        if self.weights.U.device.type == "cpu":
+            return Later(lambda: self.score(tree, start))
+        return Later(self._launched(tree, start))
+
+    def _launched(self, tree: PrefixTree, start: FloatArray | None) -> Callable[[], tuple[FloatArray, FloatArray]]:
+        """`score`, handed over to the device; what waits for it."""
+        device = self.weights.U.device
+        with torch.inference_mode(), working(device):
+            states = self.states(tree, start)
+            classes = self.classes.of_event[tree.event_words]
+            log_probs = self.output.log_probs(states, sent(tree.histories, device), sent(classes, device))
+            fetched = Fetched(log_probs.double(), states.double())
+
+        def arrived() -> tuple[FloatArray, FloatArray]:
+            log_probs, states = fetched.arrays()
+            return self._checked(log_probs, classes), states
+
+        return arrived
+
+    def _checked(self, log_probs: FloatArray, classes: NDArray[np.int64]) -> FloatArray:
+        """(events,) ln P of each event from that of its class; the former is written over."""
+        log_probs[classes == RARE_CLASS] -= math.log(self.classes.rare_members)
+        if not np.all(log_probs <= _ROUNDING):
+            raise ModelFailedError("the recurrent network gave a number that is no log probability")
+        return np.minimum(log_probs, 0.0)
+
+    @cached_property
+    def _bucketed(self) -> BucketedRecurrence:
+        return BucketedRecurrence(self.weights.U, self.weights.W)
 
     def states(self, tree: PrefixTree, start: FloatArray | None = None) -> Tensor:
         """(nodes, H) the hidden state after each history, computed depth by depth; see `score`."""
         U, W = self.weights.U, self.weights.W
-        inputs = torch.from_numpy(self.classes.of_event[tree.node_words]).to(U.device)
-        parents = torch.from_numpy(tree.parents).to(U.device)
-        states = torch.empty(tree.nodes, self.hidden_size, dtype=U.dtype, device=U.device)
+        classes = self.classes.of_event[tree.node_words]
         if start is None:
             previous = torch.full((tree.roots, self.hidden_size), self.initial_state, dtype=U.dtype, device=U.device)
         else:
-            previous = torch.from_numpy(start).to(U.device, U.dtype)
+            previous = sent(start, U.device).to(U.dtype)
+        if U.device.type != "cpu" and fits(tree):
+            return self._bucketed.states(tree, classes, previous)
+        inputs, parents = sent(classes, U.device), sent(tree.parents, U.device)
+        states = torch.empty(tree.nodes, self.hidden_size, dtype=U.dtype, device=U.device)
         rows = max(_STEP // self.hidden_size**2, 1)
 
         def step(first: int, last: int) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -45,6 +45,7 @@ def create_app(
     log_requests: bool = True,
     store: SessionStore | None = None,
     clock: Callable[[], float] = time.time,
+    replicas: Sequence[Bundle] = (),
 ) -> FastAPI:
     """The service for one loaded bundle. Its `state.routes.draining` turns readiness off before a stop.
 
@@ -55,10 +56,11 @@ def create_app(
     log:       where to write; JSON lines on standard error when left out
     store:     where sessions are kept; memory when left out
     clock:     what sessions expire by, in seconds since 1970
+    replicas:  the same bundle on further devices, which score as well; sessions stay with the first
     """
     limits = limits or Limits()
     telemetry = Telemetry(log or make_log(sys.stderr))
-    engine = Engine(bundle, limits, telemetry)
+    engine = Engine(bundle, limits, telemetry, replicas)
     routes = Routes(bundle, limits, engine, telemetry)
     sessions = Sessions(bundle, engine, limits, store or SqliteStore(None), telemetry, clock)
 

@@ -12,7 +12,12 @@ _Host = Annotated[str | None, typer.Option(help="Address to listen on; default 1
 _Port = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port; 0 takes any free one; default 8000.", show_default=False)
 ]
-_Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default auto.", show_default=False)]
+_Device = Annotated[
+    str | None,
+    typer.Option(
+        help="auto, cpu or cuda; or several, each of which scores: cuda:0,cuda:1; default auto.", show_default=False
+    ),
+]
 _Threads = Annotated[
     int | None,
     typer.Option(min=0, help="Threads for matrix products; 0 is torch's choice; default 0.", show_default=False),
@@ -20,6 +25,14 @@ _Threads = Annotated[
 _Precision = Annotated[
     str | None,
     typer.Option(help="Of a full softmax's normaliser: float32 or bfloat16; default float32.", show_default=False),
+]
+_ExactNormaliser = Annotated[
+    bool | None,
+    typer.Option(
+        "--exact-normaliser/--no-exact-normaliser",
+        help="Compute the normaliser even of networks trained to do without; default no.",
+        show_default=False,
+    ),
 ]
 _Deadline = Annotated[
     float | None, typer.Option(help="Seconds from a request to its answer; default 30.", show_default=False)
@@ -55,6 +68,7 @@ def serve(
     device: _Device = None,
     threads: _Threads = None,
     precision: _Precision = None,
+    exact_normaliser: _ExactNormaliser = None,
     deadline_s: _Deadline = None,
     max_body_bytes: _MaxBody = None,
     session_store: _SessionStore = None,
@@ -78,6 +92,7 @@ def serve(
             "device": device,
             "threads": threads,
             "precision": precision,
+            "exact_normaliser": exact_normaliser,
             "deadline_s": deadline_s,
             "max_body_bytes": max_body_bytes,
             "session_store": session_store,

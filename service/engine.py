@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -84,13 +84,13 @@ class Plan:
 
 
 class Engine:
-    """A bundle behind the queue."""
+    """A bundle behind the queue. replicas: the same bundle on further devices, which score as well."""
 
-    def __init__(self, bundle: Bundle, limits: Limits, telemetry: Telemetry) -> None:
+    def __init__(self, bundle: Bundle, limits: Limits, telemetry: Telemetry, replicas: Sequence[Bundle] = ()) -> None:
         self._bundle = bundle
         self._limits = limits
         self._telemetry = telemetry
-        self.batcher = Batcher(bundle.rescorer, limits, telemetry)
+        self.batcher = Batcher(bundle.rescorer, limits, telemetry, [replica.rescorer for replica in replicas])
         self._side = ThreadPoolExecutor(1, thread_name_prefix="preparing")
         self._turn = asyncio.Lock()
 
@@ -119,7 +119,7 @@ class Engine:
             return await self.aside(plan.tokens > _SMALL_TOKENS, lambda: self._encode(plan, results))
 
     async def probe(self, timeout_s: float) -> None:
-        """Score a real sentence under every model, through the queue that requests go through.
+        """Score a real sentence under every model on every device, through the queue that requests go through.
 
         Raises NotReadyError when that does not succeed in time.
         """
@@ -129,11 +129,12 @@ class Engine:
         try:
             prepared = rescorer.prepare(NBest("readiness", (Hypothesis(text, 0.0),)))
             job = Job((prepared,), self._bundle.weights, word_scores=True)
-            ((result,),) = await self.batcher.score([job], deadline)
+            results = await self.batcher.score_everywhere(job, deadline)
         except (RescoringError, ServiceError) as error:
             raise NotReadyError(f"a sentence could not be scored: {error}", retry_after_s=1) from error
-        if isinstance(result, RescoringError):
-            raise NotReadyError(f"a sentence could not be scored: {result}", retry_after_s=1)
+        for (result,) in results:
+            if isinstance(result, RescoringError):
+                raise NotReadyError(f"a sentence could not be scored: {result}", retry_after_s=1)
 
     async def aside(self, large: bool, work: Callable[[], T]) -> T:
         """Do some work: on a thread where it is large, else here, as soon as nobody else's is being done.

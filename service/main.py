@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from types import FrameType
 
@@ -16,12 +16,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from models.bundle import Bundle, load_bundle, set_threads
+from models.cuda_devices import named_devices
+from models.errors import BundleError, InvalidOptionError
 from models.rescoring import ListLimits
 from service.app import create_app
+from service.errors import SettingsError
 from service.listening import cannot_listen
 from service.protocol import limited_protocol
 from service.session_store import SessionStore
-from service.settings import Settings
+from service.settings import PREFIX, Settings
 from service.store_opening import open_store
 from service.telemetry import make_log, route_standard_logging
 
@@ -39,13 +42,36 @@ def run(settings: Settings, listener: socket.socket) -> None:
     """
     with listener:
         set_threads(settings.threads)
-        limits = ListLimits(max_hypotheses=settings.max_hypotheses, max_words=settings.max_words)
-        bundle = load_bundle(settings.bundle, device=settings.device, limits=limits, precision=settings.precision)
+        bundle, *replicas = load_replicas(settings)
         with closing(open_store(settings.session_store)) as store:
-            _serve(settings, bundle, store, listener)
+            _serve(settings, bundle, replicas, store, listener)
 
 
-def _serve(settings: Settings, bundle: Bundle, store: SessionStore, listener: socket.socket) -> None:
+def load_replicas(settings: Settings) -> list[Bundle]:
+    """The bundle once a device, in the order of the devices. Raises SettingsError for devices, or a BundleError."""
+    try:
+        devices = named_devices(settings.device)
+    except InvalidOptionError as error:
+        raise SettingsError(f"--device (or {PREFIX}DEVICE): {error}") from error
+    limits = ListLimits(max_hypotheses=settings.max_hypotheses, max_words=settings.max_words)
+    bundles = [
+        load_bundle(
+            settings.bundle,
+            device=device,
+            limits=limits,
+            precision=settings.precision,
+            exact_normaliser=settings.exact_normaliser,
+        )
+        for device in devices
+    ]
+    if len({bundle.sha256 for bundle in bundles}) > 1:
+        raise BundleError(f"{settings.bundle}: the bundle was changed while it was loaded for several devices")
+    return bundles
+
+
+def _serve(
+    settings: Settings, bundle: Bundle, replicas: Sequence[Bundle], store: SessionStore, listener: socket.socket
+) -> None:
     log = make_log(sys.stderr, settings.log_level)
     route_standard_logging(sys.stderr, settings.log_level)
     app = create_app(
@@ -56,6 +82,7 @@ def _serve(settings: Settings, bundle: Bundle, store: SessionStore, listener: so
         log=log,
         log_requests=settings.log_requests,
         store=store,
+        replicas=replicas,
     )
     host, port = listener.getsockname()[:2]
 

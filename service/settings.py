@@ -4,10 +4,12 @@ A setting NAME is read from the environment variable NBEST_NAME; options of `nbe
 empty variable counts as unset. true, 1, yes, on and false, 0, no, off are booleans; all else is an error.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsError
@@ -21,6 +23,12 @@ _Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 _Idle = Annotated[float, Field(gt=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 _Delay = Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)]
+
+
+def _devices(names: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?(,cuda(:\d+)?)*", names, re.ASCII):
+        raise PydanticCustomError("device", "name auto, cpu, cuda, or several CUDA devices: cuda:0,cuda:1")
+    return names
 
 
 class Limits(BaseModel):
@@ -83,7 +91,8 @@ class Settings(Limits, BaseSettings):
     session_store:  where sessions are kept: the path of an SQLite file, redis://..., or memory: for no longer than
                     the process lives; .nbest/sessions.sqlite3 in the working directory when empty
     host, port:     where to listen; port 0 takes any free port
-    device:         auto, cpu or cuda
+    device:         auto, cpu or cuda; or several CUDA devices, cuda:0,cuda:1, each of which then scores
+    exact_normaliser: whether the normaliser is computed even of networks that were trained to do without
     threads:        threads for matrix products; 0 leaves torch's own choice
     precision:      of a full softmax's normaliser: float32, or bfloat16 where the processor is faster in it
     api_key:        when set, every request but GET /health/* must bring it as "Authorization: Bearer KEY"
@@ -103,7 +112,8 @@ class Settings(Limits, BaseSettings):
     session_store: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: Annotated[str, AfterValidator(_devices)] = "auto"
+    exact_normaliser: bool = False
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     precision: Literal["float32", "bfloat16"] = "float32"
     api_key: Annotated[SecretStr, Field(min_length=8)] | None = None

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from models import output_layer
 from models.base import FloatArray
-from models.output_layer import FullSoftmax, fast_log_normaliser, log_normaliser, wanted_logits
+from models.errors import InvalidOptionError
+from models.output_layer import (
+    FullSoftmax,
+    Precision,
+    check_precision,
+    fast_log_normaliser,
+    log_normaliser,
+    wanted_logits,
+)
 
 Normaliser = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -134,3 +142,40 @@ def test_scoring_leaves_torch_with_its_threads() -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+class Factored:
+    """What a layer with no precision to choose says of itself."""
+
+    classes = 2
+
+    def log_probs(self, *_: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, str]:
+        return {"output": "class-factored"}
+
+
+def softmax(precision: Precision) -> FullSoftmax:
+    return FullSoftmax(torch.zeros(2, 1), precision)
+
+
+def test_a_precision_that_no_network_takes_up_is_an_error() -> None:
+    with pytest.raises(InvalidOptionError, match=r"precision 'bfloat16'.*no network here has: .*'rnn'.*class-factored"):
+        check_precision({"rnn": Factored()}, "bfloat16")
+    with pytest.raises(InvalidOptionError, match=r"precision 'bfloat16'.*no network here has$"):
+        check_precision({}, "bfloat16")
+
+
+def test_where_one_of_two_networks_takes_it_up_the_other_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    check_precision({"a": softmax("bfloat16"), "b": Factored()}, "bfloat16")
+    (record,) = caplog.records
+    assert "precision 'bfloat16'" in record.getMessage()
+    assert record.getMessage().endswith(": the output of 'b' is 'class-factored'")
+
+
+def test_what_is_taken_up_or_not_asked_for_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    check_precision({"a": softmax("bfloat16")}, "bfloat16")
+    check_precision({"a": softmax("float32"), "b": Factored()}, "float32")
+    check_precision({}, "float32")
+    assert not caplog.records

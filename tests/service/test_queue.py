@@ -382,8 +382,8 @@ class TestWithoutHTTP:
         await gate.has_seen("first")
         scoring += [asyncio.create_task(batcher.score([job(f"w{i}")], now + PATIENCE_S)) for i in range(4)]
         await asyncio.sleep(0)
-        # One second of the running step and four of what waits are ahead of it, then its own, and a quarter for caution:
-        # 7.5 s, 4.5 more than it has.
+        # One second of the running step and four of what waits are ahead of it, then its own; with a quarter for
+        # caution 7.5 s, 4.5 more than it has.
         with pytest.raises(QueueFullError, match="would not be answered in time") as refused:
             await batcher.score([job("hurried")], asyncio.get_running_loop().time() + 3)
         assert refused.value.retry_after_s in {4, 5}
