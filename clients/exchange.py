@@ -6,7 +6,7 @@ clients, synchronous and asynchronous, only drive flows (sdk.py).
 """
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -24,14 +24,16 @@ class Call:
     """One HTTP request.
 
     path:    below the base URL
-    body:    JSON, where the headers say nothing else
+    body:    JSON, where the headers say nothing else; in pieces, it is sent as they come
     headers: beside, or in place of, those of every request
+    on_line: told of each line of a successful answer as it comes; the response then holds no content
     """
 
     method: str
     path: str
-    body: bytes | None = None
+    body: bytes | Iterable[bytes] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    on_line: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,11 @@ def _problem(response: httpx.Response, fallback: Problem) -> Problem:
         document = strict_json(response.content)
     except ValueError:
         return fallback
-    if not isinstance(document, dict):
-        return fallback
+    return problem_of(document, fallback) if isinstance(document, dict) else fallback
+
+
+def problem_of(document: Mapping[str, Any], fallback: Problem) -> Problem:
+    """The problem that a JSON object tells of; what it lacks, or has in another type, is taken from `fallback`."""
     problem: Problem = {**fallback}
     for name in ("type", "title", "detail"):
         if isinstance(document.get(name), str):

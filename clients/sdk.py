@@ -25,17 +25,19 @@ ServerError: ProblemError for what the server refuses, with its problem document
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
+from .carrying import carry, carry_async
 from .errors import UsageError
+from .evaluating import OnProgress, evaluating
 from .exchange import Call, Exchange, Flow, OnRetry, Outcome, Pause, make_request
 from .retry import RetryPolicy
 from .session import AsyncSession, Session
 from .session_exchange import SessionFlows, SessionMade, attaching, creation, importing
-from .types import Answer, Request, Result, SessionOptions, Settings, Utterance, Weights
+from .types import Answer, EvaluationSettings, Request, Result, SessionOptions, Settings, Utterance, Weights
 
 T = TypeVar("T")
 
@@ -102,6 +104,25 @@ class Client:
         """Rescore the list of one utterance; settings and errors are those of `rescore`."""
         return self._drive(self._exchange.rescore_one(make_request([utterance], settings)))
 
+    def evaluate(
+        self,
+        utterances: Iterable[Utterance],
+        *,
+        on_progress: OnProgress | None = None,
+        **settings: Unpack[EvaluationSettings],
+    ) -> dict[str, Any]:
+        """Rescore lists with references on the server, and evaluate there; what `nbest evaluate --json` writes.
+
+        utterances:  any number; sent one by one as they are asked for. What can be gone through once only, such as a
+                     generator, is sent once; else a server that is busy or away is asked again
+        on_progress: told about every second how far the server is, once all has been sent
+        settings:    e.g. options={"lm_scale": 9.5}, seed=7, worst=10
+
+        Raises UsageError for what is no JSON, ServerError for the rest: ProblemError names the line at fault; line 1
+        holds the settings, line 2 the first utterance.
+        """
+        return self._drive(evaluating(self._exchange, utterances, settings, on_progress))
+
     def send(self, request: Request) -> Answer:
         """Send a request that is already put together."""
         return self._drive(self._exchange.rescore(request))
@@ -155,10 +176,7 @@ class Client:
         if isinstance(step, Pause):
             self._sleep(step.seconds)
             return None
-        try:
-            return self._http.request(step.method, step.path, content=step.body, headers=step.headers)
-        except httpx.TransportError as error:
-            return error
+        return carry(self._http, step)
 
 
 class AsyncClient:
@@ -202,6 +220,16 @@ class AsyncClient:
     async def rescore_one(self, utterance: Utterance, **settings: Unpack[Settings]) -> Result:
         """Rescore the list of one utterance."""
         return await self._drive(self._exchange.rescore_one(make_request([utterance], settings)))
+
+    async def evaluate(
+        self,
+        utterances: Iterable[Utterance],
+        *,
+        on_progress: OnProgress | None = None,
+        **settings: Unpack[EvaluationSettings],
+    ) -> dict[str, Any]:
+        """Rescore and evaluate on the server; parameters, result and errors are those of `Client.evaluate`."""
+        return await self._drive(evaluating(self._exchange, utterances, settings, on_progress))
 
     async def send(self, request: Request) -> Answer:
         """Send a request that is already put together."""
@@ -250,10 +278,7 @@ class AsyncClient:
         if isinstance(step, Pause):
             await self._sleep(step.seconds)
             return None
-        try:
-            return await self._http.request(step.method, step.path, content=step.body, headers=step.headers)
-        except httpx.TransportError as error:
-            return error
+        return await carry_async(self._http, step)
 
 
 def checked_url(base_url: str) -> httpx.URL:

@@ -147,6 +147,57 @@ class Answer(TypedDict):
     results: list[Result]
 
 
+class NormalisationChoice(TypedDict, total=False):
+    """What is done to words, after the bundle's normaliser, before they are compared."""
+
+    unicode_form: Literal["NFC", "NFKC"] | None
+    lowercase: bool
+    strip_punctuation: bool
+    dropped_words: list[str]
+
+
+class EvaluationSettings(TypedDict, total=False):
+    """Everything of an evaluation but its utterances; what is left out is as in `nbest evaluate`.
+
+    set_name:       what to call the utterances
+    system:         what to call the rescored system
+    boundary_words: correct words that part two segments of the matched-pairs test
+    breakdowns:     the groups to tell of
+    confusions:     so many of the most frequent errors of each kind are told
+    worst:          so many of the utterances with the most errors are told
+    skip_missing_reference: leave out utterances without a reference, instead of refusing the set
+    """
+
+    options: Options
+    log_base: LogBase
+    set_name: str
+    system: str
+    resamples: int
+    seed: int
+    boundary_words: int
+    normalisation: NormalisationChoice
+    breakdowns: list[Literal["speaker", "session", "length", "position"]]
+    confusions: int
+    worst: int
+    skip_missing_reference: bool
+
+
+class Progress(TypedDict):
+    """How far an evaluation is, as the server says about every second.
+
+    stage: "scoring", then "summarising"
+    done:  utterances that are counted; words and errors are theirs
+    """
+
+    event: Literal["progress"]
+    stage: str
+    done: int
+    skipped: int
+    words: int
+    errors: int
+    first_pass_errors: int
+
+
 class SessionOptions(TypedDict, total=False):
     """What a session is, fixed when it is made; what is left out is the server's default.
 

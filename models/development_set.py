@@ -106,7 +106,8 @@ class DevelopmentSet:
 
     def winners(self, weights: FloatArray) -> IntArray:
         """(lists, candidates) the place in its list of each first-ranked hypothesis; ties keep the input order."""
-        return self.totals(weights).argmax(axis=2).T
+        winners: IntArray = self.totals(weights).argmax(axis=2).T
+        return winners
 
     @property
     def first_pass_errors(self) -> IntArray:

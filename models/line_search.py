@@ -136,7 +136,8 @@ def _changes(at_zero: FloatArray, slopes: FloatArray, errors: IntArray, low: flo
 
 def _steepest_of(totals: FloatArray, slopes: FloatArray) -> IntArray:
     """(lists,) of the best hypotheses the steepest: the winner just after; of equal lines the first."""
-    return np.where(totals == totals.max(axis=1)[:, None], slopes, -np.inf).argmax(axis=1)
+    steepest: IntArray = np.where(totals == totals.max(axis=1)[:, None], slopes, -np.inf).argmax(axis=1)
+    return steepest
 
 
 def _sums(number: IntArray, values: IntArray, count: int) -> IntArray:

@@ -15,6 +15,7 @@ from models.bundle import Bundle
 from service import docs, problems
 from service import openapi_parts as parts
 from service.engine import Engine
+from service.evaluation_routes import EvaluationRoutes
 from service.middleware import LimitBody, Observe, RequireKey
 from service.routes import Routes
 from service.session_routes import SessionRoutes
@@ -63,13 +64,14 @@ def create_app(
     engine = Engine(bundle, limits, telemetry, replicas)
     routes = Routes(bundle, limits, engine, telemetry)
     sessions = Sessions(bundle, engine, limits, store or SqliteStore(None), telemetry, clock)
+    evaluations = EvaluationRoutes(bundle, limits, engine, telemetry, lambda: routes.draining)
 
     app = FastAPI(
         **_PLAIN,
         version=version("nbest-rescoring"),
         description=parts.DESCRIPTION,
         openapi_url="/openapi.json" if with_docs else None,
-        lifespan=lambda _: _lifespan(engine, sessions, routes),
+        lifespan=lambda _: _lifespan(engine, sessions, routes, evaluations),
     )
     # Of these the last one added stands outermost.
     if api_key is not None:
@@ -78,7 +80,9 @@ def create_app(
     app.add_middleware(Observe, telemetry, lambda: routes.draining, log_requests=log_requests)
     app.state.routes = routes
     app.state.sessions = sessions
+    app.state.evaluations = evaluations
     app.include_router(routes.router())
+    app.include_router(evaluations.router())
     app.include_router(SessionRoutes(sessions, limits, telemetry).router())
     problems.install(app)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign] # the documented way to extend it
@@ -88,7 +92,9 @@ def create_app(
 
 
 @asynccontextmanager
-async def _lifespan(engine: Engine, sessions: Sessions, routes: Routes) -> AsyncIterator[None]:
+async def _lifespan(
+    engine: Engine, sessions: Sessions, routes: Routes, evaluations: EvaluationRoutes
+) -> AsyncIterator[None]:
     engine.start()
     sessions.start()
     # The first sentence through the models is ours: no caller pays for it, and readiness waits for it.
@@ -96,6 +102,7 @@ async def _lifespan(engine: Engine, sessions: Sessions, routes: Routes) -> Async
     yield
     routes.draining = True
     await sessions.stop()
+    evaluations.stop()
     engine.stop()
 
 

@@ -8,6 +8,8 @@ ServiceError
 ├── RequestTooLargeError       more utterances, or more words, than one request may hold
 ├── SlowRequestError           a body that did not arrive in time
 ├── UnauthorisedError          the API key is missing or wrong
+├── CannotEvaluateError        a set that no error rate can be told of
+├── TooManyEvaluationsError    as many evaluations run as may
 ├── QueueFullError             no room in the queue, or too many bodies in flight
 ├── WaitedTooLongError         the deadline passed while the request waited in the queue
 ├── ScoringTooSlowError        the deadline passed while the request was being scored
@@ -93,6 +95,14 @@ class SlowRequestError(ServiceError):
 
 class UnauthorisedError(ServiceError):
     """The API key is missing or wrong."""
+
+
+class CannotEvaluateError(ServiceError):
+    """There is no error rate of the set: its references hold no word, or no utterance has one."""
+
+
+class TooManyEvaluationsError(ServiceError):
+    """As many evaluations are running as may at a time."""
 
 
 class QueueFullError(ServiceError):

@@ -99,9 +99,9 @@ def _serve(
         server.run(sockets=[listener])
     except OSError as error:
         raise cannot_listen(settings.host, settings.port, error) from error
-    if app.state.routes.busy:
-        # A step that does not end would keep its thread, and the thread the process, for ever.
-        log.error("stopped while a step was still running")
+    if app.state.routes.busy or app.state.evaluations.busy:
+        # A step that does not end would keep its thread, and the thread the process, for ever; a bootstrap, for long.
+        log.error("stopped while a step or an evaluation was still running")
         logging.shutdown()
         os._exit(1)
 

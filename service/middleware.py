@@ -31,6 +31,8 @@ T = TypeVar("T")
 RECORD = "nbest.record"
 OPEN_PATHS = frozenset({"/health/live", "/health/ready"})
 IMPORT_PATH = "/v1/sessions/import"
+EVALUATE_PATH = "/v1/evaluate"
+NDJSON = "application/x-ndjson"
 
 # What the log calls a request whose caller left; no such status is ever sent.
 CLIENT_LEFT_STATUS = 499
@@ -160,10 +162,10 @@ class LimitBody:
 
 
 class _Body:
-    """One request's body on its way in.
+    """One request's body on its way in. One that is read line by line is let through: its reader has limits of its own.
 
     limit:     bytes that it may have
-    announced: bytes, as its Content-Length says; 0 where there is none
+    announced: bytes, as its Content-Length says; 0 where there is none, or none that matters
     size:      bytes received and held so far
     """
 
@@ -173,11 +175,13 @@ class _Body:
         self._room = room
         self._deadline: float | None = None
         self.limit = limits.max_import_bytes if scope["path"] == IMPORT_PATH else limits.max_body_bytes
+        self._by_lines = scope["path"] == EVALUATE_PATH and media_type(scope) == NDJSON
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         # A number of twenty digits is larger than any limit, and int() is slow on a number of ten thousand.
-        self.announced = int(length[:20]) if length.isdigit() else 0
-        self._ended = not self.announced and b"transfer-encoding" not in headers
+        announced = int(length[:20]) if length.isdigit() else 0
+        self._ended = not announced and b"transfer-encoding" not in headers
+        self.announced = 0 if self._by_lines else announced
         self.size = 0
 
     def too_large(self) -> BodyTooLargeError:
@@ -188,6 +192,10 @@ class _Body:
         """The next message; once the body has ended, as late as it comes."""
         if self._ended:
             return await self._receive()
+        if self._by_lines:
+            message = await self._receive()
+            self._ended = not message.get("more_body", False)
+            return message
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._limits.receive_timeout_s
         try:
@@ -238,12 +246,18 @@ class _Body:
                         return
 
 
+def media_type(scope: Scope) -> str:
+    """What a request says that its body is, without parameters; empty where it says nothing."""
+    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    return given.decode("latin-1").partition(";")[0].strip().lower()
+
+
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Await work, but cancel it and raise ClientLeftError as soon as the caller closes the connection.
 
     receive: the request's channel, its body already read
     """
-    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnection(receive))
+    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnected(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -255,7 +269,8 @@ async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) ->
         await asyncio.gather(task, watch, return_exceptions=True)
 
 
-async def _disconnection(receive: Receive) -> None:
+async def until_disconnected(receive: Receive) -> None:
+    """Return when the caller has closed the connection. receive: the request's channel, its body already read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from service import problems, schemas, session_schemas
+from service import evaluation_schemas, problems, schemas, session_schemas
 
 DESCRIPTION = """\
 Re-ranks the N-best lists of a speech recogniser under a mixture of language models.
@@ -275,6 +275,11 @@ def components() -> dict[str, Any]:
         schemas.RescoreRequest,
         schemas.RescoreAnswer,
         schemas.Problem,
+        evaluation_schemas.EvaluateRequest,
+        evaluation_schemas.EvaluationSettings,
+        evaluation_schemas.EvaluationResult,
+        evaluation_schemas.ProgressEvent,
+        evaluation_schemas.ResultEvent,
         session_schemas.CreateRequest,
         session_schemas.SessionDescription,
         session_schemas.SessionRescoreRequest,

@@ -58,6 +58,8 @@ KINDS: dict[type[Exception], Kind] = {
     errors.RequestTooLargeError: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request-too-large", "Request too large"),
     errors.SlowRequestError: Kind(HTTPStatus.REQUEST_TIMEOUT, "slow-request", "Request too slow"),
     errors.UnauthorisedError: Kind(HTTPStatus.UNAUTHORIZED, "unauthorised", "Unauthorised"),
+    errors.CannotEvaluateError: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "cannot-evaluate", "Cannot be evaluated"),
+    errors.TooManyEvaluationsError: Kind(HTTPStatus.TOO_MANY_REQUESTS, "too-many-evaluations", "Too many evaluations"),
     errors.QueueFullError: Kind(HTTPStatus.TOO_MANY_REQUESTS, "queue-full", "Queue full"),
     errors.WaitedTooLongError: Kind(HTTPStatus.SERVICE_UNAVAILABLE, "waited-too-long", "Waited too long"),
     errors.ScoringTooSlowError: Kind(HTTPStatus.GATEWAY_TIMEOUT, "scoring-too-slow", "Scoring too slow"),

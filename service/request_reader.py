@@ -119,7 +119,7 @@ def _refusal(
     sent = pydantic_core.from_json(body)
     for entry in entries[:MAX_ERRORS]:
         location = where + entry["loc"]
-        utterance = _id_of(sent) if where else _utterance_id(sent, location)
+        utterance = id_of(sent) if where else _utterance_id(sent, location)
         found.append(FieldError(field_path(location) or "the body", entry["msg"], utterance))
     more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
     return InvalidRequestError(f"{found[0].field}: {found[0].message}{more}", errors=found)
@@ -133,9 +133,10 @@ def _utterance_id(sent: Any, location: tuple[int | str, ...]) -> str | None:
             utterance = sent["utterance"]
         case _:
             return None
-    return _id_of(utterance)
+    return id_of(utterance)
 
 
-def _id_of(utterance: Any) -> str | None:
+def id_of(utterance: Any) -> str | None:
+    """The id of what should be an utterance; None where it has none that can be repeated."""
     name = utterance.get("id") if isinstance(utterance, dict) else None
     return name if isinstance(name, str) and len(name) <= MAX_NAME else None

@@ -57,6 +57,12 @@ class Limits(BaseModel):
                          learnt anew when it comes back
     session_log_bytes:   bytes of one session's log, answers counted as stored; then it takes no more utterances
     max_import_bytes:    bytes of an imported session; no more than max_inflight_bytes ever get in
+    max_evaluations:     evaluations at a time; more are answered with 429
+    max_evaluation_lines: utterances of one evaluation that comes line by line
+    max_evaluation_line_bytes: bytes of one of its lines
+    max_evaluation_draws: utterances x resamples of one evaluation: what its bootstrap computes
+    evaluation_lists:    lists of one evaluation in the queue at a time; so long others wait behind it
+    evaluation_patience_s: seconds that an evaluation goes on trying while the queue has no room for it
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -82,6 +88,12 @@ class Limits(BaseModel):
     session_snapshot_every: _Count = 20
     session_log_bytes: _Count = 64 * 2**20
     max_import_bytes: _Count = 64 * 2**20
+    max_evaluations: Annotated[int, Field(ge=1, le=64)] = 2
+    max_evaluation_lines: _Count = 1_000_000
+    max_evaluation_line_bytes: _Count = 8 * 2**20
+    max_evaluation_draws: _Count = 10**10
+    evaluation_lists: _Count = 16
+    evaluation_patience_s: _Seconds = 300.0
 
 
 class Settings(Limits, BaseSettings):
@@ -92,9 +104,9 @@ class Settings(Limits, BaseSettings):
                     the process lives; .nbest/sessions.sqlite3 in the working directory when empty
     host, port:     where to listen; port 0 takes any free port
     device:         auto, cpu or cuda; or several CUDA devices, cuda:0,cuda:1, each of which then scores
-    exact_normaliser: whether the normaliser is computed even of networks that were trained to do without
     threads:        threads for matrix products; 0 leaves torch's own choice
     precision:      of a full softmax's normaliser: float32, or bfloat16 where the processor is faster in it
+    exact_normaliser: whether the normaliser is computed even of networks that were trained to do without
     api_key:        when set, every request but GET /health/* must bring it as "Authorization: Bearer KEY"
     docs:           whether /docs and /openapi.json are served
     log_requests:   whether each request is logged
@@ -113,9 +125,9 @@ class Settings(Limits, BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     device: Annotated[str, AfterValidator(_devices)] = "auto"
-    exact_normaliser: bool = False
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     precision: Literal["float32", "bfloat16"] = "float32"
+    exact_normaliser: bool = False
     api_key: Annotated[SecretStr, Field(min_length=8)] | None = None
     docs: bool = True
     log_requests: bool = True

@@ -12,11 +12,12 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from structlog.typing import FilteringBoundLogger, Processor
 
+from service.evaluation_metrics import EvaluationMetrics
 from service.session_metrics import SessionMetrics
 from service.timing import Timing
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-STAGES = ("receive", "parse", "prepare", "queue", "score", "encode")
+STAGES = ("receive", "parse", "prepare", "queue", "score", "encode", "count", "summarise")
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _TOKENS = tuple(float(4**power) for power in range(1, 11))
@@ -35,7 +36,7 @@ class RequestRecord:
 
 
 class Telemetry:
-    """The metrics of one app, in a registry of their own, and its log. sessions: those about sessions."""
+    """The metrics of one app, in a registry of their own, and its log. sessions, evaluations: those about these."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
@@ -49,7 +50,7 @@ class Telemetry:
         )
         stages = Histogram(
             "nbest_stage_seconds",
-            "Time in a stage of rescoring; score is per step, queue per list.",
+            "Time in a stage; score is per step, queue per list; count and summarise are of evaluations.",
             ["stage"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -66,6 +67,7 @@ class Telemetry:
         )
         self._failures = Counter("nbest_step_failures", "Units of work that a model failed on.", registry=self.registry)
         self.sessions = SessionMetrics(self.registry)
+        self.evaluations = EvaluationMetrics(self.registry)
         self._queue_lists = Gauge("nbest_queue_lists", "Lists waiting to be scored.", registry=self.registry)
         self._queue_tokens = Gauge(
             "nbest_queue_tokens", "Words and sentence ends waiting to be scored.", registry=self.registry

@@ -38,6 +38,7 @@ def to_json(evaluation: Evaluation) -> dict[str, Any]:
         "matched_pairs": {"boundary_words": choices.boundary_words},
         "correction": {"method": "Holm", "comparisons": len(evaluation.comparisons)},
         "findings": list(findings(evaluation)),
+        "software": dict(evaluation.software),
         "signatures": signatures(evaluation),
     }
 

@@ -157,6 +157,7 @@ class Evaluation:
     comparisons: of each rescored system with the first pass, then of these systems, two and two
     oracles:     of the first pass's ranking, then of each system's
     breakdowns:  by speaker and session only where utterances have one
+    software:    name -> version of what computed all this
     """
 
     set_name: str
@@ -169,6 +170,7 @@ class Evaluation:
     comparisons: tuple[Comparison, ...]
     oracles: tuple[RankedOracle, ...]
     breakdowns: tuple[Breakdown, ...]
+    software: Mapping[str, str]
 
     @property
     def rescored(self) -> tuple[SystemResult, ...]:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
-from .evaluator import FIRST_PASS, ORACLE, Choices, Evaluator
+from .alignment import Alignment
+from .evaluator import FIRST_PASS, ORACLE, AlignmentSink, Choices, Evaluator
 from .exports import Exporter
 from .kinds import ExportFormat
 from .reading import Reading
 from .result import Evaluation
 from .summary import summarise
+from .utterance import Utterance
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,18 @@ class Settings:
     export_formats: Sequence[ExportFormat] = tuple(ExportFormat)
 
 
-def evaluate(paths: Sequence[str], settings: Settings) -> Evaluation:
-    """Evaluate files together. Raises InputFileError, OutputFileError or EvaluationError, the last naming ids."""
-    names = _names(paths)
+def evaluate(paths: Sequence[str], settings: Settings, notes: AlignmentSink | None = None) -> Evaluation:
+    """Evaluate files together. Raises InputFileError, OutputFileError or EvaluationError, the last naming ids.
+
+    notes: takes every alignment, too
+    """
+    names = system_names(paths)
     exporter = None
     if settings.export is not None:
         exporter = Exporter(Path(settings.export), [FIRST_PASS, *names, ORACLE], settings.export_formats)
     with exporter or nullcontext():
-        evaluator = Evaluator(settings.choices, exporter)
+        sinks = [sink for sink in (exporter, notes) if sink is not None]
+        evaluator = Evaluator(settings.choices, _Sinks(sinks) if sinks else None)
         reading = Reading(evaluator, several=len(paths) > 1, skip=settings.skip_missing_reference)
         if settings.nbest is not None:
             reading.read_with_nbest(paths, names, settings.nbest)
@@ -49,24 +55,36 @@ def evaluate(paths: Sequence[str], settings: Settings) -> Evaluation:
                 reading.read(path, name)
         return summarise(
             evaluator,
-            set_name=settings.set_name or _stem(settings.nbest or paths[0]),
+            set_name=settings.set_name or stem(settings.nbest or paths[0]),
             normalised=reading.normalised,
             skipped=reading.skipped,
             made_with=reading.made_with,
         )
 
 
-def _stem(path: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Sinks:
+    """Several sinks as one."""
+
+    sinks: Sequence[AlignmentSink]
+
+    def take(self, system: str, utterance: Utterance, alignment: Alignment) -> None:
+        for sink in self.sinks:
+            sink.take(system, utterance, alignment)
+
+
+def stem(path: str) -> str:
+    """What a file is called in a report."""
     name = "stdin" if path == "-" else Path(path).name
     for suffix in (".gz", ".xz", ".jsonl", ".json", ".nbest"):
         name = name.removesuffix(suffix)
     return name
 
 
-def _names(paths: Sequence[str]) -> list[str]:
+def system_names(paths: Sequence[str]) -> list[str]:
     """A name for each file: short where that tells them apart."""
     if len(set(paths)) < len(paths):
         raise UsageError("a file is named twice")
-    short = [_stem(path) for path in paths]
+    short = [stem(path) for path in paths]
     taken = {FIRST_PASS, ORACLE}
     return short if len(set(short)) == len(paths) and not taken & set(short) else list(paths)

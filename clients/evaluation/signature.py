@@ -1,7 +1,6 @@
 """What another lab needs to repeat a figure, in one line."""
 
 import json
-from importlib.metadata import version
 
 from .result import Evaluation, SystemResult
 
@@ -19,8 +18,7 @@ def signature(evaluation: Evaluation, system: SystemResult) -> str:
     weights = made.get("weights") or {}
     learnt = made.get("sessions")
     parts = {
-        "nbest": version("nbest-rescoring"),
-        "jiwer": version("jiwer"),
+        **evaluation.software,
         "set": evaluation.set_name,
         "utterances": evaluation.utterances,
         "N": evaluation.depth,

@@ -1,6 +1,7 @@
 """From the numbers of every utterance to the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from itertools import combinations
 from typing import Any
 
@@ -50,6 +51,7 @@ def summarise(
         comparisons=tuple(table.comparisons()),
         oracles=tuple(_ranked_oracle(tally, table.words, evaluator.depth) for tally in tallies[:-1]),
         breakdowns=breakdowns(evaluator.groups, table.counts, table.words),
+        software={"nbest": version("nbest-rescoring"), "jiwer": version("jiwer")},
     )
 
 
