@@ -1,14 +1,12 @@
 """The result on a terminal: the systems side by side, how they differ, and the lines that Kaldi users parse."""
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import OutputFileError
+from ..whole_file import write_whole
 from .as_json import to_json
 from .bootstrap import Difference, Interval
 from .counts import kaldi_lines
@@ -157,16 +155,4 @@ def _range(interval: Interval) -> str:
 def write_json(evaluation: Evaluation, path: str) -> None:
     """Write the evaluation as JSON to a file, as a whole, or to standard output for "-"."""
     text = json.dumps(to_json(evaluation), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    target = Path(path).resolve()
-    try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        part = target.with_name(target.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
-    except OSError as error:
-        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text.encode("utf-8", "replace"))

@@ -1,10 +1,8 @@
 """The page of an evaluation into a file."""
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from ...errors import OutputFileError
+from ...whole_file import write_whole
 from ..result import Evaluation
 from .notes import Notes
 from .page import render
@@ -27,18 +25,4 @@ def write_page(
     if notes is not None:
         rescored = {system.name: files[system.name] for system in evaluation.rescored}
         scores = read_scores(rescored, notes, evaluation.choices.normalisation, own_texts=own_texts)
-    raw = render(evaluation, notes, scores).encode("utf-8", "replace")
-    if path == "-":
-        sys.stdout.buffer.write(raw)
-        sys.stdout.buffer.flush()
-        return
-    target = Path(path).resolve()
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(raw)
-            return
-        part = target.with_name(target.name + ".part")
-        part.write_bytes(raw)
-        part.replace(target)
-    except OSError as error:
-        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, render(evaluation, notes, scores).encode("utf-8", "replace"))
