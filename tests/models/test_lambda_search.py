@@ -101,6 +101,7 @@ def tuned(make: Any, lambdas_for: LambdasFor) -> TuningResult:
     return tune(scored, *mix(text), lambdas_for=lambdas_for, off=OFF, folds=3)
 
 
+@pytest.mark.slow
 def test_the_model_that_mends_errors_gets_a_share_that_the_text_gave_to_another(make: Any) -> None:
     for_text, for_errors = tuned(make, "perplexity"), tuned(make, "wer")
     # Whatever its scale, the misled model alone gets one word of each pair wrong.

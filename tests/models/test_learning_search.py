@@ -64,6 +64,7 @@ def test_sessions_do_not_learn_from_each_other(rescorer: Rescorer) -> None:
     assert apart.perplexities[apart.best] < together.perplexities[together.best]
 
 
+@pytest.mark.slow
 def test_only_the_beginning_of_a_long_set_is_tried(rescorer: Rescorer) -> None:
     beginning: list[tuple[str, Sequence[int]]] = [("a", [2, 3, 4] * 333)] * 7
     with_more = [*beginning, *[("a", [4, 4, 4])] * 50]

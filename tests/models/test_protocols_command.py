@@ -94,6 +94,7 @@ def test_one_utterance_and_one_shuffle_make_no_number_that_is_none(
     ET.parse(tmp_path / "out.svg")  # noqa: S314 - what was just written
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_experiment_and_another_other_orders(
     tmp_path: Path, bundle_folder: Path, run: Run
 ) -> None:

@@ -88,6 +88,7 @@ def test_the_errors_reported_are_those_of_the_weights_found(seed: int) -> None:
     assert found.errors == development.chosen_errors(found.values[:, None]).sum()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(2, 5), min_size=1, max_size=8),
     st.integers(0, 10_000),
@@ -230,6 +231,7 @@ def noisy(lists: int, seed: int, *, longest: int = 20, right: float = 8.0) -> De
     return DevelopmentSet(features, errors, np.arange(lists + 1) * longest, np.full(lists, 10))
 
 
+@pytest.mark.slow
 def test_weights_averaged_over_halves_move_less_from_one_set_to_the_next_than_the_best_ones() -> None:
     off = frozenset({"first_pass_scale", "word_bonus", "oov_bonus"})
     sets = [noisy(60, seed) for seed in range(8)]

@@ -197,6 +197,7 @@ async def test_others_are_answered_while_an_evaluation_runs(served: Any, ask: Ca
         assert (await stream.last())["utterances"] == 501
 
 
+@pytest.mark.slow
 async def test_no_room_in_the_queue_is_waited_for(served: Any, gate: Gate, ask: Callable[..., Any]) -> None:
     async with served(Limits(max_queue_lists=1)) as (app, client):
         gate.open.clear()
@@ -268,6 +269,7 @@ async def test_no_more_evaluations_run_than_may(served: Any) -> None:
         assert (await fourth.last())["event"] == "result"
 
 
+@pytest.mark.slow
 async def test_a_line_that_does_not_arrive_in_time_ends_the_evaluation(served: Any) -> None:
     async with served(Limits(receive_timeout_s=0.2)) as (app, _):
         stream = Stream(app)
@@ -288,6 +290,7 @@ async def test_a_set_may_take_longer_than_any_of_its_lines(served: Any) -> None:
         assert (await stream.last())["utterances"] == 4
 
 
+@pytest.mark.slow
 async def test_a_set_that_is_still_being_sent_ends_with_an_event_when_the_service_stops(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
