@@ -16,6 +16,9 @@ from models.protocols import CELLS
 from models.protocols_plot import draw
 from models.score import Weights
 
+# Each tunes or replays a whole set.
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Any]
 
 SENTENCES = ("good morning", "good day", "morning day good", "day", "good good morning", "morning")
@@ -94,7 +97,6 @@ def test_one_utterance_and_one_shuffle_make_no_number_that_is_none(
     ET.parse(tmp_path / "out.svg")  # noqa: S314 - what was just written
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_experiment_and_another_other_orders(
     tmp_path: Path, bundle_folder: Path, run: Run
 ) -> None:

@@ -20,6 +20,9 @@ from models.vocabulary import Vocabulary
 from models.weight_ranges import Regularisation
 from models.weight_search import steady_search
 
+# Each tunes or replays a whole set.
+pytestmark = pytest.mark.slow
+
 VOCABULARY = Vocabulary(tuple(f"w{i}" for i in range(30)))
 LM_ONLY = frozenset({"first_pass_scale", "word_bonus", "oov_bonus"})
 
@@ -54,7 +57,6 @@ def test_a_language_model_that_helps_gets_a_scale_that_mends_the_errors(make: An
     assert not [warning for warning in result.warnings if "beat" in warning]
 
 
-@pytest.mark.slow
 def test_the_weights_found_rescore_the_development_set_with_the_errors_reported(make: Any) -> None:
     lists = random_lists(40, right_first=0.4)
     rescorer = engine(make.Unigram.drawn(VOCABULARY.size, seed=3))
@@ -79,7 +81,6 @@ def random_lists(count: int, right_first: float) -> list[NBest]:
     return out
 
 
-@pytest.mark.slow
 def test_scores_that_know_nothing_are_seen_through_on_held_out_folds(make: Any) -> None:
     result = run(engine(make.Unigram.drawn(VOCABULARY.size, seed=7)), random_lists(60, right_first=0.7))
     assert result.tuned_errors <= result.first_pass_errors <= result.held_out_errors
@@ -96,7 +97,6 @@ def test_each_fold_is_scored_with_weights_tuned_on_the_others(make: Any) -> None
     assert (result.first_pass_errors, result.tuned_errors, result.held_out_errors) == (10, 5, 10)
 
 
-@pytest.mark.slow
 def test_tuned_errors_lie_between_the_oracle_and_the_first_pass(make: Any) -> None:
     result = run(engine(make.Unigram.drawn(VOCABULARY.size, seed=2)), random_lists(30, right_first=0.3))
     assert result.oracle_errors <= result.tuned_errors <= result.first_pass_errors
@@ -143,7 +143,6 @@ def test_what_lies_at_the_edge_is_named_beside_its_weight(make: Any) -> None:
     assert run(engine(favouring(make, "w1")), lists_of(6, ("w1", -1.0), reference="w1"), folds=2).at_edge == ()
 
 
-@pytest.mark.slow
 def test_the_spread_over_folds_is_that_of_the_weights_found_without_each(make: Any) -> None:
     # What is found without a fold is what is found on the others alone.
     lists = random_lists(24, right_first=0.4)
@@ -181,7 +180,6 @@ def test_no_gain_has_a_p_value_of_one(make: Any) -> None:
     assert rate.p_value == 1
 
 
-@pytest.mark.slow
 def test_the_gain_has_the_interval_that_evaluation_gives_the_same_errors(make: Any) -> None:
     rescorer = engine(make.Unigram.drawn(VOCABULARY.size, seed=3))
     lists = random_lists(30, right_first=0.4)
@@ -202,7 +200,6 @@ def test_the_gain_has_the_interval_that_evaluation_gives_the_same_errors(make: A
     assert result.held_out_rate.difference_interval.high == pytest.approx(np.percentile(differences, 97.5), abs=1.5)
 
 
-@pytest.mark.slow
 def test_regularised_weights_lie_nearer_to_their_defaults(make: Any) -> None:
     # Any scale from 2 on mends all errors: without a pull the middle of 2 to 40, with one near to 10.
     lists = lists_of(10, ("w2", -1.0), ("w1", -3.0), reference="w1")
@@ -233,7 +230,6 @@ def test_a_first_pass_that_gave_no_scores_has_no_scale(make: Any) -> None:
     assert result.weights.first_pass_scale == 0
 
 
-@pytest.mark.slow
 def test_tuning_repeats_itself(make: Any) -> None:
     rescorer, lists = engine(make.Unigram.drawn(VOCABULARY.size, seed=5)), random_lists(20, right_first=0.4)
     one, same = run(rescorer, lists, seed=4), run(rescorer, lists, seed=4)

@@ -12,6 +12,9 @@ from models.bundle import load_bundle
 from models.learning import LearningOptions
 from models.local import LocalEngine
 
+# Each tunes or replays a whole set.
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Any]
 
 
@@ -57,7 +60,6 @@ def test_the_perplexity_of_no_text_is_one_line(tmp_path: Path, trained: Path, ru
     assert "empty" in answer.complaint
 
 
-@pytest.mark.slow
 def test_tuning_writes_its_weights_and_how_they_were_found_into_the_bundle(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
@@ -75,7 +77,6 @@ def test_tuning_writes_its_weights_and_how_they_were_found_into_the_bundle(
     assert errors["oracle"] <= errors["tuned"] < errors["first_pass"]
 
 
-@pytest.mark.slow
 def test_the_report_is_stored_with_the_weights(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
     development = nbest_file(tmp_path / "dev.jsonl", make.grammar(30, seed=3))
     options = ("--folds", 3, "--regularise", 0.5, "--device", "cpu")
@@ -102,7 +103,6 @@ def test_the_report_is_stored_with_the_weights(tmp_path: Path, trained: Path, ru
     assert 0 < rate["p_value"] <= 1
 
 
-@pytest.mark.slow
 def test_interpolation_weights_can_be_chosen_for_word_errors(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
@@ -137,7 +137,6 @@ def test_tuning_into_a_file_leaves_the_bundle_as_it_was(tmp_path: Path, trained:
     assert (trained / "bundle.json").read_bytes() == before
 
 
-@pytest.mark.slow
 def test_tuning_in_log10_finds_scales_that_serve_log10(tmp_path: Path, trained: Path, run: Run, make: Any) -> None:
     found = {}
     for base in ("e", "10"):
@@ -186,7 +185,6 @@ def test_a_bundle_that_is_none_is_one_line(tmp_path: Path, run: Run, command: tu
     assert "no bundle here" in answer.complaint
 
 
-@pytest.mark.slow
 def test_tuning_stores_the_learning_rate_that_suits_the_networks(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
@@ -199,7 +197,6 @@ def test_tuning_stores_the_learning_rate_that_suits_the_networks(
     assert bundle.describe()["learning"] == {"rate": 0.002, "tau": 1, "decay": 0.0}
 
 
-@pytest.mark.slow
 def test_a_mixture_without_a_network_is_tuned_without_a_learning_rate(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
@@ -210,7 +207,6 @@ def test_a_mixture_without_a_network_is_tuned_without_a_learning_rate(
     assert load_bundle(trained).manifest.learning is None
 
 
-@pytest.mark.slow
 def test_tuning_for_sessions_says_so_in_the_bundle_and_the_session_starts_from_it(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
@@ -228,7 +224,6 @@ def test_tuning_for_sessions_says_so_in_the_bundle_and_the_session_starts_from_i
     assert (given["rate"], given["tau"]) == (0.5, 2)
 
 
-@pytest.mark.slow
 def test_weights_for_dynamic_sessions_are_those_of_the_scores_that_the_sessions_give(
     tmp_path: Path, trained: Path, run: Run, make: Any
 ) -> None:
