@@ -64,21 +64,21 @@ class DynamicElman:
 
         The result for a root does not depend on the other roots, up to float rounding.
         """
+        if self.model.weights.V.device.type != "cpu" or len(groups := _groups(tree, thread_count())) == 1:
+            return self._walked(tree, starts)
         out = np.empty(tree.events)
 
         def walk(roots: tuple[int, int]) -> None:
             part, events = tree.part(*roots)
-            with torch.inference_mode():
-                walked = Walk(self.model, self.options, part, starts[slice(*roots)]).run()
-                out[events] = self._log_probs(walked.scores, walked.event_classes)
+            out[events] = self._walked(part, starts[slice(*roots)])
 
-        on_cpu = self.model.weights.V.device.type == "cpu"
-        groups = _groups(tree, thread_count()) if on_cpu else [(0, tree.roots)]
-        if len(groups) > 1:
-            share_out(walk, groups)
-        else:
-            walk(groups[0])
+        share_out(walk, groups)
         return out
+
+    def _walked(self, tree: PrefixTree, starts: Sequence[Start]) -> FloatArray:
+        with torch.inference_mode():
+            walk = Walk(self.model, self.options, tree, starts).run()
+            return self._log_probs(walk.scores, walk.event_classes)
 
     def learn(self, words: Sequence[int], start: Start) -> tuple[FloatArray, Start]:
         """Score a text and learn it, the sentence end included.

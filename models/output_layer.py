@@ -16,6 +16,9 @@ from models.threads import share_out, thread_count
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
+# A power of two is the cheaper function: e^x = 2^(LOG2_E x).
+LOG2_E = math.log2(math.e)
+
 _LOG = logging.getLogger(__name__)
 
 # A tile of logits is at most so many rows high and holds so many numbers: on a processor they stay in its cache.
@@ -128,12 +131,17 @@ def fast_log_normaliser(states: Tensor, V: Tensor) -> Tensor:
         return fused
     sums = _sums_of_exponentials(states, V)
     out = sums.log()
-    kind = torch.finfo(states.dtype)
-    # Terms below `tiny` may be lost, C of them at most: together less than rounding does to a sum above this.
-    lost = ~((sums > kind.tiny * len(V) / kind.eps) & (sums < torch.inf))
+    lost = ~nothing_lost(sums, len(V))
     if bool(lost.any()):
         out[lost] = log_normaliser(states[lost], V.to(states.dtype))
     return out
+
+
+def nothing_lost(sums: Tensor, terms: int) -> Tensor:
+    """Which sums of so many exponentials are what they would be in a kind of numbers without bounds, up to rounding."""
+    kind = torch.finfo(sums.dtype)
+    # Terms below `tiny` may be lost: together less than rounding does to a sum above this.
+    return (sums > kind.tiny * terms / kind.eps) & (sums < torch.inf)
 
 
 def _sums_of_exponentials(states: Tensor, V: Tensor) -> Tensor:
@@ -152,7 +160,7 @@ def _sums_of_exponentials(states: Tensor, V: Tensor) -> Tensor:
 
     def add(piece: tuple[int, int]) -> None:
         first, group = piece
-        scaled = (states[first : first + rows] * math.log2(math.e)).to(V.dtype)
+        scaled = (states[first : first + rows] * LOG2_E).to(V.dtype)
         _add_powers_of_two(scaled, every[group], sums[group, first : first + rows], tile)
 
     pieces = product(range(0, len(states), rows), range(groups))

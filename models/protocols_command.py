@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from models.bootstrap import RESAMPLES, Measure
 from models.bundle import Bundle, load_bundle, weights_from_json, weights_to_json
 from models.errors import InvalidNBestError, InvalidOptionError, InvalidWeightsError, SessionError, UnknownModelError
 from models.evaluation_set import EvaluationSet
 from models.protocols import CELLS, Cell, Pass, Protocols, ProtocolSettings, WeightMode, shuffled_orders
 from models.protocols_plot import draw
-from models.protocols_statistics import RESAMPLES, CellSummary, Measure, summarise
+from models.protocols_statistics import CellSummary, summarise
 from models.rnnlm import ElmanLM
 from models.score import Weights
 from models.tuning_command import read_nbest

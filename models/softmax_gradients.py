@@ -9,12 +9,12 @@ a word's powers have to be divided by is known only after the last block, but it
 of h instead, and onehot(w) is taken off where it is not zero. Nothing passes over all logits again but two products.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from models.output_layer import LOG2_E, nothing_lost
 from models.scratch import Scratch
 
 # Powers kept at once: 16 MiB of them in float32.
@@ -23,7 +23,6 @@ _POWERS = 2**22
 _BLOCK = 1024
 # A product is a third slower on a processor when the rows it is written to do not begin at such multiples.
 _ALIGNED = 8
-_LOG2_E = math.log2(math.e)
 
 
 class SoftmaxGradients(NamedTuple):
@@ -96,7 +95,7 @@ class _Layer:
         scratch: Scratch,
     ) -> None:
         self._like, self._scratch, self._kind = hidden, scratch, kind
-        self._O, self._c = O.to(kind), c * _LOG2_E
+        self._O, self._c = O.to(kind), c * LOG2_E
         width = _BLOCK if hidden.device.type == "cpu" else len(O)
         self._blocks = [slice(first, min(first + width, len(O))) for first in range(0, len(O), width)]
         self.rows = max(1, min(len(hidden), _POWERS // len(O)))
@@ -115,15 +114,13 @@ class _Layer:
         back:    (n, H) to be filled with powers O
         returns: (n,) ln Z, and (n,) what makes powers probabilities
         """
-        scaled = (h * _LOG2_E).to(self._kind)
+        scaled = (h * LOG2_E).to(self._kind)
         sums = self._sum_up(scaled, back, None)
-        kind = torch.finfo(sums.dtype)
-        # As in models/output_layer.py: sums outside this range may have lost a term.
-        if bool(((sums > kind.tiny * len(self._O) / kind.eps) & (sums < torch.inf)).all()):
+        if bool(nothing_lost(sums, len(self._O)).all()):
             return sums.log(), sums.reciprocal()
         largest = torch.stack([self._logits(scaled, number).amax(1) for number in range(len(self._blocks))]).amax(0)
         sums = self._sum_up(scaled, back, largest)
-        return sums.log() + largest / _LOG2_E, sums.reciprocal()
+        return sums.log() + largest / LOG2_E, sums.reciprocal()
 
     def _logits(self, scaled: Tensor, number: int) -> Tensor:
         """(n, width) a block's logits, where its powers will be."""

@@ -17,11 +17,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from models.output_layer import LOG2_E
 from models.row_sums import row_dots, row_sums
 from models.scratch import Scratch
 from models.weight_delta import WeightDelta
 
-LOG2_E = math.log2(math.e)
 # Classes that are worked on at a time.
 _BLOCK = 1500
 

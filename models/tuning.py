@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.base import FloatArray
+from models.bootstrap import RESAMPLES, Measure, measure_against, resampled_sums
 from models.development_set import PARAMETERS, DevelopmentSet
 from models.errors import TuningError
 from models.interpolation import FittedMixture, fit_lambdas
@@ -16,7 +17,6 @@ from models.lambda_search import FoundMixture, LambdasFor, MixtureScores, search
 from models.nbest import NBest
 from models.perplexity import text_log_probs
 from models.prefix_tree import IntArray
-from models.protocols_statistics import RESAMPLES, Measure, measure_against, resampled_sums
 from models.rescoring import Rescorer
 from models.score import Weights
 from models.scored_lists import PreparedList, ScoredLists

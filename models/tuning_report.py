@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from models.bootstrap import RESAMPLES
 from models.bundle import weights_to_json
 from models.learning_search import FoundLearning
-from models.protocols_statistics import RESAMPLES
 from models.tuning import TuningResult
 
 _SOUGHT = {"perplexity": "for the lowest perplexity", "wer": "for the fewest word errors"}

@@ -156,14 +156,20 @@ class Engine:
                 f"the request holds {len(utterances)} utterances; at most {self._limits.max_utterances} are taken"
             )
         _check_ids(utterances)
-        options: dict[str, Any] = dict(request.get("options", {}))
-        carried = options.pop("state", "reset") == "carried"
-        rule: Rule = options.pop("decision", "total")
+        options = request.get("options", {})
+        carried = options.get("state", "reset") == "carried"
         unit = LOG_UNITS[request.get("log_base", "e")]
-        weights = self.weights(options, "options")
-        decision = Decision(rule, request.get("word_confidences", False), self._bundle.confidence(weights))
+        weights, decision = self.choices(options, word_confidences=request.get("word_confidences", False))
         lists = tuple(self.prepare(entry, f"utterances[{i}]", unit, decision) for i, entry in enumerate(utterances))
         return Plan(request, weights, carried, lists)
+
+    def choices(self, options: Mapping[str, Any], *, word_confidences: bool = False) -> tuple[Weights, Decision]:
+        """The weights, and what is decided on each list, under the options of a request."""
+        replaced = dict(options)
+        replaced.pop("state", None)
+        rule: Rule = replaced.pop("decision", "total")
+        weights = self.weights(replaced, "options")
+        return weights, Decision(rule, word_confidences, self._bundle.confidence(weights))
 
     def weights(self, options: Mapping[str, Any], field: str) -> Weights:
         """The bundle's weights with some replaced. field: where they stand in the request, for errors."""

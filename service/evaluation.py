@@ -239,9 +239,7 @@ class Evaluation:
         )
         if (wanted := asked.breakdowns) is not None:
             evaluation = replace(evaluation, breakdowns=tuple(b for b in evaluation.breakdowns if b.by in wanted))
-        shown = to_json(evaluation)
-        # JSON's keys are plain strings, not members of an enumeration.
-        return {**shown, "breakdowns": {str(by): groups for by, groups in shown["breakdowns"].items()}}
+        return to_json(evaluation)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         try:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import orjson
 from fastapi import APIRouter
@@ -13,7 +12,6 @@ from starlette.types import Receive
 from clients.evaluation.evaluator import Choices
 from clients.evaluation.normalisation import Normalisation
 from models.bundle import Bundle
-from models.decision import Decision, Rule
 from models.wire import LOG_UNITS
 from service import openapi_evaluation as parts
 from service.engine import SMALL_BYTES, Engine
@@ -120,15 +118,13 @@ class EvaluationRoutes:
             self._running -= 1
 
     def _evaluation(self, settings: EvaluationSettings | EvaluateRequest) -> Evaluation:
-        options: dict[str, Any] = dict(settings.get("options", {}))
-        options.pop("state", None)
-        rule: Rule = options.pop("decision", "total")
+        weights, decision = self._engine.choices(settings.get("options", {}))
         breakdowns = settings.get("breakdowns")
         asked = Asked(
             set_name=settings.get("set_name", "evaluation"),
             system=settings.get("system", "rescored"),
-            weights=self._engine.weights(options, "options"),
-            decision=Decision(rule),
+            weights=weights,
+            decision=decision,
             unit=LOG_UNITS[settings.get("log_base", "e")],
             choices=_choices(settings),
             skip=settings.get("skip_missing_reference", False),

@@ -33,7 +33,7 @@ def to_json(evaluation: Evaluation) -> dict[str, Any]:
         "systems": [_system(system, against_first.get(system.name)) for system in evaluation.systems],
         "comparisons": [_comparison(c) for c in evaluation.comparisons if c.against != first],
         "oracle_by_depth": [_ranked_oracle(oracle) for oracle in evaluation.oracles],
-        "breakdowns": {b.by: _breakdown(b, [s.name for s in evaluation.systems]) for b in evaluation.breakdowns},
+        "breakdowns": {str(b.by): _breakdown(b, [s.name for s in evaluation.systems]) for b in evaluation.breakdowns},
         "bootstrap": {"resamples": choices.resamples, "seed": choices.seed, "confidence": 0.95},
         "matched_pairs": {"boundary_words": choices.boundary_words},
         "correction": {"method": "Holm", "comparisons": len(evaluation.comparisons)},

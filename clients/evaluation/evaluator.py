@@ -177,17 +177,17 @@ class _Compared:
         key = self.lists.keys[index]
         if key not in self._places:
             right = key == self.lists.reference_key
-            words = self.reference if right else self.hypotheses[index]
-            distance = 0 if right else Levenshtein.distance(self.reference_text, " ".join(words))
-            self._places[key] = Place(align(self.reference, words), distance, key != self.lists.keys[0])
+            self._places[key] = self._placed(self.reference if right else self.hypotheses[index])
         return self._places[key]
 
     def place_of(self, answer: Words) -> Place:
         """What a system did that answered with words which no hypothesis of the list need have."""
-        words = self._normaliser.words(answer)
-        distance = Levenshtein.distance(self.reference_text, " ".join(words))
-        return Place(align(self.reference, words), distance, list(words) != list(self.hypotheses[0]))
+        return self._placed(self._normaliser.words(answer))
 
     def errors_before(self, answer: Words) -> int:
         """The word errors of such an answer without the normalisation that was chosen."""
         return Levenshtein.distance(list(self.utterance.reference), list(answer))
+
+    def _placed(self, words: Words) -> Place:
+        distance = Levenshtein.distance(self.reference_text, " ".join(words))
+        return Place(align(self.reference, words), distance, list(words) != list(self.hypotheses[0]))

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,22 @@ from clients.sdk import AsyncClient, Client
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Json = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def edit_distance() -> Callable[[Sequence[str], Sequence[str]], int]:
+    """Levenshtein's recurrence, row by row."""
+
+    def distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
+        row = list(range(len(hypothesis) + 1))
+        for i, word in enumerate(reference, start=1):
+            costs = [i]
+            for j, (diagonal, above) in enumerate(pairwise(row)):
+                costs.append(min(diagonal + (word != hypothesis[j]), above + 1, costs[-1] + 1))
+            row = costs
+        return row[-1]
+
+    return distance
 
 
 def make_utterance(identifier: str, *texts: str, **extra: Any) -> Json:

@@ -113,5 +113,5 @@ def test_more_utterances_than_are_drawn_at_once_give_the_same_interval_as_any(
 ) -> None:
     passes = {BASE: [a_pass([0, 1, 2, 3])]}
     whole = summarise(passes, set_of([4] * 4), seed=3, resamples=400)[BASE].wer
-    monkeypatch.setattr("models.protocols_statistics._DRAWS_AT_ONCE", 12)
+    monkeypatch.setattr("models.bootstrap._DRAWS_AT_ONCE", 12)
     assert summarise(passes, set_of([4] * 4), seed=3, resamples=400)[BASE].wer == whole

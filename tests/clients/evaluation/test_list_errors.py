@@ -1,4 +1,4 @@
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -6,22 +6,12 @@ from hypothesis import strategies as st
 
 from clients.evaluation.list_errors import ListErrors
 
+Distance = Callable[[Sequence[str], Sequence[str]], int]
 WORDS = st.lists(st.sampled_from(["a", "b", "null", "c c", "\u3000"]), max_size=7)
 
 
-def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
-    """Levenshtein's recurrence, row by row."""
-    row = list(range(len(hypothesis) + 1))
-    for i, word in enumerate(reference, start=1):
-        costs = [i]
-        for j, (diagonal, above) in enumerate(pairwise(row)):
-            costs.append(min(diagonal + (word != hypothesis[j]), above + 1, costs[-1] + 1))
-        row = costs
-    return row[-1]
-
-
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=8))
-def test_errors_are_edit_distances(reference: list[str], hypotheses: list[list[str]]) -> None:
+def test_errors_are_edit_distances(edit_distance: Distance, reference: list[str], hypotheses: list[list[str]]) -> None:
     expected = [edit_distance(reference, words) for words in hypotheses]
     found = ListErrors(reference, hypotheses)
     assert found.errors.tolist() == expected
